@@ -22,9 +22,9 @@ from proofs.shrinking import shrink, signature
 from waltz.errors import ConfigurationError
 from waltz.sim.applications.workloads import WORKLOADS
 from waltz.sim.faults.plans import PLANS
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.scenario import Scenario, draw_scenario
-from waltz.sim.simulation import Outcome, play
+from waltz.sim.simulation import RunOutcome, play
 
 FAILURES_MAX: Final = 5
 """Failing runs printed before giving up."""
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+def _outcomes(options: argparse.Namespace) -> Iterator[RunOutcome]:
     """Run all scenarios, in their order, on so many processes as there may be."""
     if options.processes == 1:
         for scenario in _scenarios(options):
@@ -117,9 +117,9 @@ def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
         yield from pool.imap(_played_apart, _scenarios(options))
 
 
-def _played_apart(scenario: Scenario) -> Outcome:
+def _played_apart(scenario: Scenario) -> RunOutcome:
     """What is told to another process: of its trace only the digest."""
-    return replace(play(scenario), trace=Trace())
+    return replace(play(scenario), trace=RunTrace())
 
 
 def _scenarios(options: argparse.Namespace) -> Iterator[Scenario]:
@@ -170,7 +170,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _say_outcome(outcome: Outcome, options: argparse.Namespace) -> None:
+def _say_outcome(outcome: RunOutcome, options: argparse.Namespace) -> None:
     scenario = outcome.scenario
     _say(
         f"seed {scenario.seed} {scenario.workload} {scenario.plan}: digest {outcome.digest},"
@@ -193,7 +193,7 @@ def _arguments(scenario: Scenario, options: argparse.Namespace) -> str:
     return arguments + bug
 
 
-def _say_shrunk(outcome: Outcome) -> None:
+def _say_shrunk(outcome: RunOutcome) -> None:
     wanted = signature(outcome.violations)
     smallest, runs_count = shrink(
         outcome.scenario, lambda each: bool(signature(play(each).violations) & wanted)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from proofs.hunting import Hunts
 from waltz.errors import ConfigurationError
-from waltz.sim.simulation import Outcome
+from waltz.sim.simulation import RunOutcome
 
 YEAR_SECONDS: Final = 365.25 * 24 * 3600.0
 
@@ -50,7 +50,7 @@ class Evidence:
     """Of each world of the model check that was explored to its end: states, transitions and states
     healed."""
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         scenario = outcome.scenario
         scene = f"{scenario.plan}/{scenario.workload}"
         self.seeds[scene] += 1

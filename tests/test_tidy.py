@@ -281,6 +281,16 @@ def test_no_two_modules_have_the_same_name() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_class_name_stands_twice_in_one_part() -> None:
+    places: dict[tuple[str, str], list[str]] = {}
+    for path in modules():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault((part_of(path), node.name), []).append(where(path, node.lineno))
+    wrong = [" and ".join(each) for each in places.values() if len(each) > 1]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_folder_holds_a_single_module() -> None:
     folders = {path.parent for path in [*modules(), *sorted((ROOT / "proofs").rglob("*.py"))]}
     wrong = [

@@ -11,7 +11,7 @@ import numpy as np
 from bench.peers.peer import Found, Load, Peer
 from waltz.bench.calibration import Calibration, calibrate
 from waltz.bench.run import run
-from waltz.bench.trial_cluster import Shape, Target, trial_cluster
+from waltz.bench.trial_cluster import BenchTarget, Shape, trial_cluster
 from waltz.bench.workload import Workload
 
 PARTITIONS = 4
@@ -26,7 +26,7 @@ class Ours(Peer):
     def __init__(self) -> None:
         super().__init__()
         self._calibration: Calibration | None = None
-        self._target: Target | None = None
+        self._target: BenchTarget | None = None
 
     @contextmanager
     def running(self, directory: Path) -> Iterator[None]:

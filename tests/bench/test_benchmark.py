@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.bench.results import result, samples, workload
 from tests.clusters import RunningCluster
-from waltz.bench.benchmark import Shown, opened_targets, report, run_all
+from waltz.bench.benchmark import ProgressShown, opened_targets, report, run_all
 from waltz.bench.results import Result, Round
 from waltz.errors import ConfigurationError
 from waltz.types import parse_cluster
@@ -21,7 +21,7 @@ def test_what_happens_is_shown_a_line_each_where_there_is_no_terminal() -> None:
     said = io.StringIO()
     console = Console(file=said)
     with console.status("") as status:
-        shown = Shown(console, status)
+        shown = ProgressShown(console, status)
         shown.start("some")
         shown.begin("round 1 of 2")
         shown.tick(7)
@@ -67,7 +67,7 @@ def test_clusters_are_shared_by_workloads_of_one_shape(tmp_path: Path) -> None:
     console = Console(file=io.StringIO())
     with (
         console.status("") as status,
-        opened_targets(None, None, tmp_path, Shown(console, status)) as targets,
+        opened_targets(None, None, tmp_path, ProgressShown(console, status)) as targets,
     ):
         first = targets.target_for(workload(partitions=1))
         assert targets.target_for(workload("feed", partitions=1, prefill=1)) is first

@@ -9,8 +9,8 @@ from tests.bench.results import CALIBRATION, Silent, workload
 from tests.clusters import RunningCluster
 from waltz.bench.readers import Followed
 from waltz.bench.run import drain_seconds, run, written_round
-from waltz.bench.trial_cluster import Target
-from waltz.bench.writers import Written
+from waltz.bench.trial_cluster import BenchTarget
+from waltz.bench.writers import ClientRound
 from waltz.errors import WaltzError
 
 MS = 1_000_000
@@ -20,10 +20,10 @@ def array(*values: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array([int(each * MS) for each in values], np.int64)
 
 
-def one_writer(client: int = 7, counts: list[int] | None = None) -> Written:
+def one_writer(client: int = 7, counts: list[int] | None = None) -> ClientRound:
     """Two calls, due at 0 and 10 ms, applied at 5 and 30 ms."""
     kept = None if counts is None else np.array(counts, np.int64)
-    return Written(client, 0, array(0, 10), array(5, 30), kept, 1, 0.5)
+    return ClientRound(client, 0, array(0, 10), array(5, 30), kept, 1, 0.5)
 
 
 def followed(client_ids: list[int], headers: list[int], *applied: float) -> Followed:
@@ -81,7 +81,7 @@ def test_a_consumer_that_was_handed_something_else_is_told_of(headers: list[int]
 
 
 def test_a_round_in_which_nothing_was_written_is_told_of() -> None:
-    empty = Written(7, 0, array(), array(), None, 0, 0.0)
+    empty = ClientRound(7, 0, array(), array(), None, 0, 0.0)
     with pytest.raises(WaltzError, match="nothing was written"):
         written_round([empty], [], {}, {}, is_late=False)
 
@@ -105,7 +105,7 @@ def test_a_load_with_consumers_is_measured(cluster: RunningCluster) -> None:
     )  # fmt: skip
     pids = {int(each["pid"]): each["role"] for each in cluster.state["processes"]}
     shown = Silent()
-    found = run(shape, Target(cluster.coordinator, None, pids), CALIBRATION, shown)
+    found = run(shape, BenchTarget(cluster.coordinator, None, pids), CALIBRATION, shown)
     assert [each.transactions for each in found.rounds] == [100, 100]
     for each in found.rounds:
         assert each.tail is not None
@@ -120,7 +120,7 @@ def test_a_load_with_consumers_is_measured(cluster: RunningCluster) -> None:
 def test_reading_is_measured(cluster: RunningCluster, verb: str) -> None:
     shape = workload(verb, partitions=2, prefill=50, rounds=2, clients=2)
     shown = Silent()
-    found = run(shape, Target(cluster.coordinator, None, {}), CALIBRATION, shown)
+    found = run(shape, BenchTarget(cluster.coordinator, None, {}), CALIBRATION, shown)
     assert [each.transactions for each in found.rounds] == [100, 100]
     assert found.rate() > 0
     assert shown.begun[0] == "writing 50 transactions"
@@ -130,6 +130,6 @@ def test_reading_is_measured(cluster: RunningCluster, verb: str) -> None:
 def test_the_memory_of_the_largest_of_a_role_is_told(cluster: RunningCluster) -> None:
     pids = {int(each["pid"]): each["role"] for each in cluster.state["processes"]}
     shape = workload("idle", duration_seconds=0.1, rounds=1)
-    found = run(shape, Target(cluster.coordinator, None, pids), CALIBRATION, Silent())
+    found = run(shape, BenchTarget(cluster.coordinator, None, pids), CALIBRATION, Silent())
     roles = {"coordinator", "server", "storage"}
     assert found.rounds[0].memory.keys() == roles | {f"{role} (PSS)" for role in roles}

@@ -16,9 +16,9 @@ from tests.clusters import RunningCluster
 from waltz.bench.load import LOCK_NAME, Pace
 from waltz.bench.writers import (
     WARMING,
+    ClientRound,
     ManyAtATime,
     Tally,
-    Written,
     prefill,
     write,
     writing,
@@ -35,7 +35,7 @@ def client(cluster: RunningCluster) -> Iterator[waltz.WaltzClient]:
         yield client
 
 
-def written(client: waltz.WaltzClient, *, is_counted: bool = True, **values: Any) -> Written:
+def written(client: waltz.WaltzClient, *, is_counted: bool = True, **values: Any) -> ClientRound:
     shape = workload(**{"partitions": 2, "window": 64} | values)
     ways = writing(client, shape, 0, lambda count: None)
     return write(ways, shape, client.client_id, time.monotonic_ns(), SECONDS, is_counted=is_counted)
@@ -113,7 +113,7 @@ class Recording:
         return list(range(len(data)))
 
 
-def many(client: Recording, **values: Any) -> Written:
+def many(client: Recording, **values: Any) -> ClientRound:
     shape = workload("append_many", **{"partitions": 2, "batch": 10, "window": 3} | values)
     ways = ManyAtATime(client, shape, 0, lambda count: None)  # type: ignore[arg-type]
     return write(ways, shape, 7, time.monotonic_ns(), 0.05, is_counted=True)

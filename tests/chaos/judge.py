@@ -19,7 +19,7 @@ from waltz.sim.judges.checkers import (
     show,
     verdicts,
 )
-from waltz.sim.judges.history import Fed, History
+from waltz.sim.judges.history import FedRecord, History
 from waltz.types import PartitionId, RequestId
 
 
@@ -28,11 +28,11 @@ class Ledger:
     """Everything that was seen of one cluster, schedule after schedule."""
 
     history: History = field(default_factory=History)
-    log: dict[PartitionId, list[Fed]] = field(default_factory=dict)
+    log: dict[PartitionId, list[FedRecord]] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
     committed: list[tuple[str, RequestId, int]] = field(default_factory=list)
     """Requests that may be asked about: their client, and the mark behind which each is."""
-    _there: dict[RequestId, Fed] = field(default_factory=dict)
+    _there: dict[RequestId, FedRecord] = field(default_factory=dict)
     """Everything in the log."""
 
     @property
@@ -44,7 +44,7 @@ class Ledger:
         history = account.history
         again = self._again(records)
         self._keep(account, records)
-        asked: dict[PartitionId, list[Fed]] = {}
+        asked: dict[PartitionId, list[FedRecord]] = {}
         for request_id in {told.request_id for told in history.outcomes}:
             if request_id in self._there:
                 asked.setdefault(request_id.partition_id, []).append(self._there[request_id])

@@ -25,7 +25,7 @@ from tests.live.journal import event_path, read_events, read_partition
 from tests.live.judge import Account
 from tests.live.launch import Process, running
 from waltz.limits import HANDSHAKE_SECONDS_MAX, NOT_READY_SECONDS_MAX, RECONNECT_SECONDS_MAX
-from waltz.sim.judges.history import Fed
+from waltz.sim.judges.history import FedRecord
 from waltz.types import PartitionId
 
 BEAT_SECONDS: Final = 0.5
@@ -190,9 +190,9 @@ class Lane:
         chosen = random.sample(known, min(ASKED_OF_BEFORE, len(known)))
         return [([*map(int, request_id)], after) for _, request_id, after in chosen]
 
-    def _read_on(self) -> dict[PartitionId, list[Fed]]:
+    def _read_on(self) -> dict[PartitionId, list[FedRecord]]:
         """Return what has come into the log since the last time."""
-        found: dict[PartitionId, list[Fed]] = {}
+        found: dict[PartitionId, list[FedRecord]] = {}
         for number, first in enumerate(self._read_to):
             end = self._log.high_water_mark(number) + 1
             found[PartitionId(number)] = list(read_partition(self._log, number, first, end))

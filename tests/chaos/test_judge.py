@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.judge import Ledger
 from tests.live.journal import Event, Step, encode_request, verdict_number
 from tests.live.judge import Account
-from waltz.sim.judges.history import Fed, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord
 from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -20,8 +20,8 @@ def request(number: int) -> RequestId:
     return RequestId(ClientId(3), Generation(1), ZERO, number)
 
 
-def record(place: int, context: int, number: int) -> Fed:
-    return Fed(TransactionId(place), request(number), 0, Payload(context, 1).encode())
+def record(place: int, context: int, number: int) -> FedRecord:
+    return FedRecord(TransactionId(place), request(number), 0, Payload(context, 1).encode())
 
 
 def told(
@@ -29,7 +29,7 @@ def told(
     number: int,
     *,
     attempt: int = 1,
-    endings: Sequence[Verdict] = (Verdict.COMMITTED,),
+    endings: Sequence[ContextVerdict] = (ContextVerdict.COMMITTED,),
     place: int | None = None,
     outcomes: Sequence[tuple[int, int | None]] = (),
 ) -> Account:
@@ -68,8 +68,8 @@ def test_schedules_that_are_right_pass_and_are_counted() -> None:
     [
         (told(1, 1), [], "I1 durability"),
         (told(1, 1, endings=[]), [record(0, 1, 1)], "I5 verdict"),
-        (told(1, 1, endings=[Verdict.COMMITTED] * 2), [record(0, 1, 1)], "I5 verdict"),
-        (told(1, 1, endings=[Verdict.UNWRITTEN]), [record(0, 1, 1)], "I5 verdict"),
+        (told(1, 1, endings=[ContextVerdict.COMMITTED] * 2), [record(0, 1, 1)], "I5 verdict"),
+        (told(1, 1, endings=[ContextVerdict.UNWRITTEN]), [record(0, 1, 1)], "I5 verdict"),
         (told(1, 1), [record(0, 1, 1), record(1, 1, 2)], "I5 verdict"),
         (told(1, 1), [record(0, 1, 1), record(1, 1, 1)], "I6 at most once"),
         (told(1, 1, attempt=2), [record(0, 1, 1)], "I1 durability"),
@@ -79,7 +79,7 @@ def test_schedules_that_are_right_pass_and_are_counted() -> None:
     ],
 )
 def test_what_is_wrong_with_a_schedule_is_found(
-    account: Account, records: list[Fed], sign: str
+    account: Account, records: list[FedRecord], sign: str
 ) -> None:
     violations = Ledger().judge_schedule(account, {ZERO: records})
     assert any(each.startswith(sign) for each in violations), violations
@@ -97,7 +97,7 @@ def test_what_comes_again_in_a_later_schedule_is_found() -> None:
 
 def test_a_context_that_ends_once_more_in_a_later_schedule_is_found() -> None:
     account = told(2, 2)
-    account.add("a", ZERO, [Event(Step.ENDED, 1, detail=verdict_number(Verdict.COMMITTED))])
+    account.add("a", ZERO, [Event(Step.ENDED, 1, detail=verdict_number(ContextVerdict.COMMITTED))])
     violations = Ledger().judge_schedule(account, {ZERO: [record(0, 2, 2)]})
     assert violations == ["I5 verdict: context 1 of a ended once more"]
 

@@ -14,7 +14,7 @@ from waltz.cli.cluster_verification import CHECKS, Facts, Fault, verdict
 from waltz.cli.server_answers import ServerAnswers
 from waltz.cli.storage_questions import StorageReport
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
-from waltz.cluster.server_assignment import Membership, PartitionAssignment, ServerDescriptor
+from waltz.cluster.server_assignment import MembershipRead, PartitionAssignment, ServerDescriptor
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.types import (
     Address,
@@ -66,7 +66,7 @@ HEALTHY = Facts(
         placement=StoragePlacement(
             2, {A: BOTH, B: BOTH, C: BOTH}, {A: 1, B: 2, C: 3}, dict.fromkeys((A, B, C), 6001)
         ),
-        membership=Membership(
+        membership=MembershipRead(
             1, 2, PartitionAssignment(2, 2, {V1: {ZERO: G1}, V2: {ONE: G1}}), DESCRIPTORS
         ),
         partitions={ZERO: SESSION, ONE: SESSION},
@@ -99,7 +99,7 @@ def placed(partitions: Mapping[ReplicaId, tuple[PartitionId, ...]]) -> Facts:
     return changed(placement=replace(HEALTHY.metadata.placement, partitions=partitions))
 
 
-def joined(membership: Membership) -> Facts:
+def joined(membership: MembershipRead) -> Facts:
     servers = {each: HEALTHY.servers[each] for each in membership.descriptors}
     return replace(changed(membership=membership), servers=servers)
 

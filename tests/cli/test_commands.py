@@ -20,7 +20,7 @@ from waltz.cli.admin import SERVER_PLACES, STORAGE_PLACES
 from waltz.cli.cluster_group import PLACES as CLUSTER
 from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
-from waltz.cli.lazy_group import Place
+from waltz.cli.lazy_group import CommandPlace
 
 GROUP_MODULES_MAX = 15
 """Modules of ours that a process imports to show a list of commands."""
@@ -168,7 +168,7 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
 
 @pytest.mark.parametrize("places", [PLACES, CLUSTER, DISK, STORAGE_PLACES, SERVER_PLACES])
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
-    places: Mapping[str, Place],
+    places: Mapping[str, CommandPlace],
 ) -> None:
     for name, place in places.items():
         command = getattr(import_module(place.module), place.name)

@@ -16,13 +16,13 @@ from waltz.figures import Metric
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_METRICS,
+    ServerPartitionCounters,
+    ServerPartitionState,
+    ServerStage,
     ServerState,
-    Stage,
 )
-from waltz.server.server_metrics import PartitionCounters as ServerPartitionCounters
-from waltz.server.server_metrics import PartitionState as ServerPartitionState
 from waltz.storage.durations import BOUNDS, Durations
-from waltz.storage.partition_replica import PartitionCounters
+from waltz.storage.partition_replica import ReplicaCounters
 from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_METRICS, NodeState
 from waltz.types import Generation, PartitionId, ServerId, TransactionId
 
@@ -50,7 +50,7 @@ def name_of(metric: Metric[Any], prefix: str = "waltz_storage_") -> str:
 
 
 def test_a_scraper_sees_every_figure_of_every_partition() -> None:
-    node = node_of(healthy(0, counters=PartitionCounters(requests=7)), healthy(4, segments=3))
+    node = node_of(healthy(0, counters=ReplicaCounters(requests=7)), healthy(4, segments=3))
     samples = scraped(node)
     assert samples["waltz_storage_partitions", ""] == 2
     assert samples["waltz_storage_requests_total", "0"] == 7
@@ -103,7 +103,7 @@ def test_a_scraper_sees_every_figure_of_a_server() -> None:
         partition_id=PartitionId(3), generation=Generation(1), reason="no quorum"
     )
     state = ServerState(
-        stage=Stage.SERVING,
+        stage=ServerStage.SERVING,
         server_id=ServerId(4),
         advertised="host:7000",
         connections=5,

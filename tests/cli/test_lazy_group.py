@@ -8,14 +8,14 @@ import click
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from waltz.cli.lazy_group import LazyGroup, Place
+from waltz.cli.lazy_group import CommandPlace, LazyGroup
 
 
 @click.group(
     cls=LazyGroup,
     places={
-        "hello": Place("tests.cli.lazy_command", "hello", "Say hello."),
-        "missing": Place("tests.cli.no_such_module", "missing", "Never loaded."),
+        "hello": CommandPlace("tests.cli.lazy_command", "hello", "Say hello."),
+        "missing": CommandPlace("tests.cli.no_such_module", "missing", "Never loaded."),
     },
 )
 def group() -> None:

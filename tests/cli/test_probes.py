@@ -23,7 +23,7 @@ from tests.storage.support import (
 from waltz.cli.probes import storage_routes
 from waltz.cli.storage_node import observed
 from waltz.storage.directory.space import FreeMinimum
-from waltz.storage.storage_metrics import Stage
+from waltz.storage.storage_metrics import NodeStage
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.http import Answer, Negotiated
 from waltz.system.real_disk import RealDisk
@@ -164,7 +164,7 @@ def test_a_node_short_of_space_names_the_remedy(tmp_path: Path) -> None:
 
 def test_a_node_that_has_not_started_lives_and_is_not_well() -> None:
     """MT-50."""
-    paths = storage_routes(lambda: node_of(healthy(), stage=Stage.STARTING), version="7")
+    paths = storage_routes(lambda: node_of(healthy(), stage=NodeStage.STARTING), version="7")
 
     def given(path: str) -> Answer:
         route = paths[path]

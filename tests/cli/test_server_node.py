@@ -24,9 +24,9 @@ from waltz.configuration.server_settings import server_settings
 from waltz.configuration.settings import Given
 from waltz.server.server_metrics import (
     COORDINATOR_SILENT_SECONDS_MAX,
-    PartitionState,
+    ServerPartitionState,
+    ServerStage,
     ServerState,
-    Stage,
 )
 from waltz.types import Address, Generation, PartitionId
 
@@ -61,12 +61,14 @@ def test_settings_become_the_servers_configuration() -> None:
 def test_what_a_stop_waits_for_is_named_by_partition() -> None:
     """CF-112."""
     state = ServerState(
-        stage=Stage.STOPPING,
+        stage=ServerStage.STOPPING,
         server_id=None,
         advertised="host:1",
         partitions=(
-            PartitionState(partition_id=PartitionId(0), generation=Generation(1), reason=None),
-            PartitionState(
+            ServerPartitionState(
+                partition_id=PartitionId(0), generation=Generation(1), reason=None
+            ),
+            ServerPartitionState(
                 partition_id=PartitionId(3),
                 generation=Generation(1),
                 reason="no quorum",

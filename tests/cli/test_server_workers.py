@@ -20,7 +20,7 @@ from tests.clusters import (
     running_server,
     wait_until,
 )
-from waltz.cli.server_workers import Workers, worker_addresses
+from waltz.cli.server_workers import ServerWorkers, worker_addresses
 from waltz.cli.trial_directory import choose_ports
 from waltz.configuration.server_settings import server_settings
 from waltz.configuration.settings import Given, Settings
@@ -45,12 +45,12 @@ def test_each_worker_has_the_next_port_of_each_address() -> None:
 
 def test_ports_that_there_are_not_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="worker 1 would have port 65536"):
-        Workers(settings(port=65_535), [], 2)
+        ServerWorkers(settings(port=65_535), [], 2)
 
 
 def test_workers_that_would_all_prefer_the_same_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="would prefer the same"):
-        Workers(settings(preferredPartitions=[1]), [], 2)
+        ServerWorkers(settings(preferredPartitions=[1]), [], 2)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.appends.submission import Submission
-from waltz.client.partitions.client_partition import ClientPartition, Phase
+from waltz.client.partitions.client_partition import ClientPartition, PartitionPhase
 from waltz.client.partitions.client_partition_events import (
     AheadSuspected,
     AppendRefused,
@@ -123,7 +123,7 @@ class World:
         self.step(StreamOpened(0))
         self.step(HighWaterMarkLoaded(TransactionId(mark)))
         self.hear(MountResponse(request(1), MountState.READY))
-        assert self.machine.phase is Phase.MOUNTED
+        assert self.machine.phase is PartitionPhase.MOUNTED
         return self
 
 
@@ -202,7 +202,7 @@ def test_an_answer_to_an_older_mount_is_ignored() -> None:
     world.hear(MountResponse(request(1), MountState.NOT_READY))
     world.sleep(NOT_READY_SECONDS_MAX)
     assert world.hear(MountResponse(request(1), MountState.READY)) == []
-    assert world.machine.phase is Phase.MOUNTING
+    assert world.machine.phase is PartitionPhase.MOUNTING
 
 
 def test_a_mount_that_is_never_answered_is_repeated() -> None:
@@ -798,4 +798,4 @@ def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
     ahead(world)
     assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
     world.step(ClientIdRenewed(OTHER))
-    assert world.machine.phase is Phase.AHEAD
+    assert world.machine.phase is PartitionPhase.AHEAD

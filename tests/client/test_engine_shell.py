@@ -62,7 +62,8 @@ def test_what_partitions_send_goes_through_the_sender_of_the_engine() -> None:
 
     run_with_cluster(work)
     assert [type(each).__name__ for each in seen] == [
+        "DataWanted",
         "MountRequest",
         "FeedRequest",
-        "AppendRequest",
+        "AppendBatch",
     ]

@@ -15,7 +15,7 @@ from tests.wire.strategies import messages
 from waltz.client.partitions.client_partition_events import Received
 from waltz.client.partitions.streams_shell import StreamSide
 from waltz.errors import RemoteProtocolError
-from waltz.server.clients.client_connection import MessagesReceived, Peer, Sorter
+from waltz.server.clients.client_connection import ClientPeer, MessagesReceived, Sorter
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.server_partition import ServerPartition
 from waltz.store.events import StoreOpened
@@ -61,7 +61,7 @@ def test_a_server_takes_what_is_for_it_and_refuses_the_rest(
     ((partition_id, received, _),) = found.for_partitions
     machine = ServerPartition(partition_id, Generation(1), FeedCache())
     machine.step([StoreOpened(SessionId(1), TransactionId(-1))], 0.0)
-    machine.step([MessagesReceived(Peer(1, ME, 0), received.messages)], 0.0)
+    machine.step([MessagesReceived(ClientPeer(1, ME, 0), received.messages)], 0.0)
     machine.check_invariants()
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.errors import CoordinatorLostError
 from waltz.host import ANY_VERSION, Coordinator, Host, Node
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import (
     Process,
     SimulatedClock,
@@ -59,7 +59,7 @@ class World:
         self.tree = self.service.tree
         self._random = Random(f"{seed}/world")
         weather = draw_weather(Random(seed))
-        self._network = SimulatedNetwork(self.loop, Random(seed), weather, Trace())
+        self._network = SimulatedNetwork(self.loop, Random(seed), weather, RunTrace())
 
     def host(self, process: Process) -> Host:
         random = Random(self._random.getrandbits(64))

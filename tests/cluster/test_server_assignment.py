@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cluster.golden import TREES, VALUES, golden_tree
 from waltz.cluster.server_assignment import (
     NO_ASSIGNMENT,
-    Membership,
+    MembershipRead,
     PartitionAssignment,
     ServerDescriptor,
     assign_partitions,
@@ -97,7 +97,7 @@ def test_a_server_named_twice_is_refused() -> None:
         PartitionAssignment.decode(data.removesuffix(server_2) + b"\0\0\0\1" + server_2[4:])
 
 
-def membership_of(tree: str) -> Membership:
+def membership_of(tree: str) -> MembershipRead:
     nodes = golden_tree(tree)
     parent = nodes["/waltz_cluster/serverDescriptors"]
     found = [
@@ -105,7 +105,7 @@ def membership_of(tree: str) -> Membership:
         for path, node in sorted(nodes.items())
         if path.startswith("/waltz_cluster/serverDescriptors/")
     ]
-    return Membership(
+    return MembershipRead(
         parent.version,
         parent.child_version,
         PartitionAssignment.decode(parent.data or b""),
@@ -282,7 +282,7 @@ def test_any_preferences_give_a_complete_assignment(
 
 def test_only_the_smallest_server_decides_and_only_when_needed() -> None:
     """CM-08"""
-    stale = Membership(5, 3, NO_ASSIGNMENT, descriptors(2, 7))
+    stale = MembershipRead(5, 3, NO_ASSIGNMENT, descriptors(2, 7))
     proposed = proposed_assignment(stale, ServerId(2), 4)
     assert proposed is not None
     assert proposed.membership_version == 3
@@ -294,7 +294,7 @@ def test_only_the_smallest_server_decides_and_only_when_needed() -> None:
 
 def test_partitions_of_a_server_that_is_not_there_are_given_away_whatever_the_tag_says() -> None:
     """CM-08: in a copied tree child versions begin anew, and one of them is that of the tag."""
-    copied = Membership(5, 1, assignment(1, 2, {1: {0: 5, 1: 5}}), descriptors(2, 3))
+    copied = MembershipRead(5, 1, assignment(1, 2, {1: {0: 5, 1: 5}}), descriptors(2, 3))
     assert copied.is_consistent
     proposed = proposed_assignment(copied, ServerId(2), 2)
     assert proposed == assignment(1, 2, {2: {0: 6}, 3: {1: 6}})
@@ -307,7 +307,7 @@ def test_partitions_of_a_server_that_is_not_there_are_given_away_whatever_the_ta
 def test_routes_are_kept_until_an_assignment_fits_the_membership() -> None:
     """CM-14: without servers there are no routes; with an old assignment there is no news."""
     made = assignment(3, 2, {1: {0: 5}, 2: {1: 6}})
-    fitting = Membership(4, 3, made, descriptors(1, 2))
+    fitting = MembershipRead(4, 3, made, descriptors(1, 2))
     assert routes(fitting) == {0: (Address("host1", 7000), 5), 1: (Address("host2", 7000), 6)}
     assert routes(replace(fitting, child_version=4)) is None
     assert routes(replace(fitting, descriptors=descriptors(2))) is None
@@ -340,6 +340,6 @@ def test_the_same_servers_always_get_the_same_and_nothing_moves_without_need(
     assert owners(first) == owners(other)
     again = dealt_out(first, 2)
     assert owners(again) == owners(first), "nobody has come or gone"
-    membership = Membership(1, 2, again, found)
+    membership = MembershipRead(1, 2, again, found)
     for server_id in found:
         assert proposed_assignment(membership, server_id, count) is None

@@ -8,7 +8,7 @@ import pytest
 
 from waltz.configuration.keys import (
     Key,
-    Kind,
+    ValueKind,
     address,
     boolean,
     host_name,
@@ -37,7 +37,7 @@ from waltz.types import Address
         (address(), Address("node", 7100), Address("node", 7100)),
     ],
 )
-def test_what_a_kind_takes(kind: Kind[Any], given: object, value: object) -> None:
+def test_what_a_kind_takes(kind: ValueKind[Any], given: object, value: object) -> None:
     found = kind.convert(given)
     assert (found, type(found)) == (value, type(value))
 
@@ -71,7 +71,7 @@ def test_what_a_kind_takes(kind: Kind[Any], given: object, value: object) -> Non
         (address(), 7100),
     ],
 )
-def test_what_a_kind_refuses(kind: Kind[Any], given: object) -> None:
+def test_what_a_kind_refuses(kind: ValueKind[Any], given: object) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- its text is never shown
         kind.convert(given)
 

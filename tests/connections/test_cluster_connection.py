@@ -6,11 +6,12 @@ from random import Random
 import pytest
 
 from waltz.connections.cluster_connection import (
+    AbandonConnection,
     AttachPartition,
     Broken,
-    CloseConnection,
+    ClientStopped,
     ClusterConnection,
-    Connected,
+    ConnectionGreeted,
     DetachPartition,
     Disconnected,
     Effect,
@@ -21,7 +22,6 @@ from waltz.connections.cluster_connection import (
     Restored,
     Role,
     RoleRenewed,
-    Stopped,
     ViewChanged,
 )
 from waltz.limits import RECONNECT_BROKEN_SECONDS_MAX, RECONNECT_SECONDS_MAX, RECONNECT_SECONDS_MIN
@@ -52,7 +52,7 @@ class World:
 
     def connected(self, seen: ViewChanged, *sequences: int) -> World:
         self.step(seen)
-        self.step(*map(Connected, sequences))
+        self.step(*map(ConnectionGreeted, sequences))
         return self
 
     def sleep(self, seconds: float) -> Sequence[Effect]:
@@ -76,7 +76,7 @@ def test_partitions_are_attached_once_their_server_is_connected() -> None:
     """CI-03."""
     world = World()
     world.step(view(p0=ONE, p1=TWO))
-    assert world.step(Connected(1)) == [AttachPartition(PartitionId(1), Role.STREAM, 1)]
+    assert world.step(ConnectionGreeted(1)) == [AttachPartition(PartitionId(1), Role.STREAM, 1)]
 
 
 def test_generations_are_told_before_a_moved_partition_is_attached() -> None:
@@ -84,7 +84,7 @@ def test_generations_are_told_before_a_moved_partition_is_attached() -> None:
     assert world.step(view(p0_2=TWO, p1=TWO)) == [
         RaiseGeneration(PartitionId(0), Generation(2)),
         DetachPartition(PartitionId(0), Role.STREAM, 0),
-        CloseConnection(0),
+        AbandonConnection(0),
         AttachPartition(PartitionId(0), Role.STREAM, 1),
     ]
 
@@ -141,7 +141,7 @@ def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
     world.step(Disconnected(0, 1.0))
     for sequence in range(1, 10):
         world.sleep(RECONNECT_BROKEN_SECONDS_MAX)
-        world.step(Connected(sequence))
+        world.step(ConnectionGreeted(sequence))
         effects = world.step(Disconnected(sequence, 1.0))
         assert not [effect for effect in effects if isinstance(effect, OpenConnection)]
     assert world.machine.deadline == world.now + RECONNECT_BROKEN_SECONDS_MAX
@@ -150,7 +150,7 @@ def test_a_server_that_accepts_and_hangs_up_is_not_hammered() -> None:
 def test_a_server_that_leaves_is_disconnected_and_starts_anew_when_it_returns() -> None:
     """CI-08, hazard H5: its sequence goes on growing."""
     world = World().connected(view(p0=ONE), 0)
-    assert CloseConnection(0) in world.step(view())
+    assert AbandonConnection(0) in world.step(view())
     assert world.step(Disconnected(0, 0.5)) == []
     assert world.machine.deadline is None
     effects = world.step(view(p0=ONE))
@@ -160,27 +160,27 @@ def test_a_server_that_leaves_is_disconnected_and_starts_anew_when_it_returns() 
 def test_the_connections_of_one_role_are_exchanged_for_others_at_once() -> None:
     world = World(*Role)
     world.step(view(p1=ONE))
-    world.step(Connected(0), Connected(1))
+    world.step(ConnectionGreeted(0), ConnectionGreeted(1))
     assert world.step(RoleRenewed(Role.STREAM)) == [
-        CloseConnection(0),
+        AbandonConnection(0),
         DetachPartition(PartitionId(1), Role.STREAM, 0),
         OpenConnection(ONE, Role.STREAM, 2),
     ]
-    assert world.step(Connected(2)) == [AttachPartition(PartitionId(1), Role.STREAM, 2)]
+    assert world.step(ConnectionGreeted(2)) == [AttachPartition(PartitionId(1), Role.STREAM, 2)]
     assert world.step(Disconnected(0, 0.0)) == [], "it is gone already"
 
 
 def test_a_connection_that_is_broken_is_exchanged_as_well() -> None:
     world = World(*Role)
     world.step(view(p1=ONE))
-    world.step(Connected(0), Connected(1))
+    world.step(ConnectionGreeted(0), ConnectionGreeted(1))
     world.step(broken())
-    assert CloseConnection(0) in world.step(RoleRenewed(Role.STREAM))
+    assert AbandonConnection(0) in world.step(RoleRenewed(Role.STREAM))
 
 
 def test_stopping_closes_everything() -> None:
     world = World().connected(view(p0=ONE), 0)
-    assert world.step(Stopped())[-1] == CloseConnection(0)
+    assert world.step(ClientStopped())[-1] == AbandonConnection(0)
     assert world.machine.closed
 
 
@@ -234,7 +234,7 @@ def test_restoring_is_tried_until_the_server_has_forgotten() -> None:
         attempts += 1
     assert world.now - began == pytest.approx(10.0)
     assert 10 < attempts < 10 / RECONNECT_SECONDS_MIN
-    assert effects[:2] == [CloseConnection(0), DetachPartition(P0, Role.STREAM, 0)]
+    assert effects[:2] == [AbandonConnection(0), DetachPartition(P0, Role.STREAM, 0)]
     if len(effects) == 2:
         effects = [*effects, *world.sleep(RECONNECT_BROKEN_SECONDS_MAX)]
     assert effects[2:] == [OpenConnection(ONE, Role.STREAM, 1)]
@@ -246,7 +246,7 @@ def test_an_attempt_that_never_ends_is_ended() -> None:
     world.now += 2 * RECONNECT_SECONDS_MIN
     assert world.step(broken()) == [RESTORE]
     assert world.machine.deadline == world.now + 10.0
-    assert CloseConnection(0) in world.sleep(10.0)
+    assert AbandonConnection(0) in world.sleep(10.0)
 
 
 def test_a_connection_unknown_to_its_server_is_replaced() -> None:
@@ -276,14 +276,14 @@ def test_partitions_come_and_go_on_a_broken_connection() -> None:
     assert world.step(view(p0=TWO, p1=TWO, p2=TWO)) == [
         DetachPartition(P0, Role.STREAM, 0),
         DetachPartition(one, Role.STREAM, 0),
-        CloseConnection(0),
+        AbandonConnection(0),
     ]
 
 
 def test_a_broken_connection_of_a_server_that_left_is_given_up() -> None:
     world = World().connected(view(p0=ONE), 0)
     world.step(broken())
-    assert CloseConnection(0) in world.step(view())
+    assert AbandonConnection(0) in world.step(view())
     assert world.step(broken(), Restored(0)) == []
     assert world.machine.deadline is None
 
@@ -311,7 +311,7 @@ def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) ->
         elif choice < 0.6 and opening:
             sequence = random.choice(opening)
             connected.add(sequence)
-            events.append(Connected(sequence))
+            events.append(ConnectionGreeted(sequence))
         elif choice < 0.7 and open_:
             sequence = random.choice(list(open_))
             del open_[sequence]
@@ -327,7 +327,7 @@ def test_after_any_history_every_partition_is_attached_where_it_is(seed: int) ->
             match effect:
                 case OpenConnection():
                     open_[effect.connection_sequence] = effect.address, effect.role
-                case CloseConnection():
+                case AbandonConnection():
                     del open_[effect.connection_sequence]
                     connected.discard(effect.connection_sequence)
                 case AttachPartition():
@@ -355,7 +355,7 @@ def test_a_server_that_was_away_is_tried_by_one_connection_at_a_time() -> None:
     world.step(Disconnected(2, 1.0))
     assert world.machine.deadline == pytest.approx(world.now + 2 * RECONNECT_SECONDS_MIN)
     assert world.sleep(2 * RECONNECT_SECONDS_MIN) == [OpenConnection(ONE, Role.STREAM, 3)]
-    assert OpenConnection(ONE, Role.REQUESTS, 4) in world.step(Connected(3))
+    assert OpenConnection(ONE, Role.REQUESTS, 4) in world.step(ConnectionGreeted(3))
 
 
 def test_the_longest_pause_may_be_set() -> None:

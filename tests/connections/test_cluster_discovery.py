@@ -9,19 +9,19 @@ from uuid import UUID
 import pytest
 
 from waltz.connections.cluster_discovery import (
-    Begun,
     ClusterDiscovery,
     ClusterIsAnother,
+    ConnectionDown,
+    ConnectionUp,
+    DiscoveryStopped,
     Effect,
     Event,
     GuideFound,
     GuideLost,
     GuideNotFound,
+    OpeningBegun,
     ReleaseGuide,
-    ServerConnected,
-    ServerDisconnected,
     ShowView,
-    Stopped,
     Told,
 )
 from waltz.connections.initial_connection import NotConnected, TryNode
@@ -65,7 +65,7 @@ class World:
             refresh_seconds=refresh_seconds,
         )
         self.now = 100.0
-        self.begun = self.step(Begun(0.0))
+        self.begun = self.step(OpeningBegun(0.0))
 
     def step(self, *events: Event) -> Sequence[Effect]:
         effects = self.machine.step(events, self.now)
@@ -76,7 +76,7 @@ class World:
 
     def connected(self) -> World:
         self.step(GuideFound(FIRST))
-        self.step(ServerConnected(ADDRESSES[1]), ServerConnected(ADDRESSES[2]))
+        self.step(ConnectionUp(ADDRESSES[1]), ConnectionUp(ADDRESSES[2]))
         return self
 
     def sleep_until_due(self) -> Sequence[Effect]:
@@ -121,8 +121,8 @@ def test_a_failure_before_anything_is_known_is_told() -> None:
 def test_the_guide_is_released_once_there_is_another_connection() -> None:
     world = World()
     world.step(GuideFound(FIRST))
-    assert world.step(ServerConnected(ADDRESSES[1])) == [ReleaseGuide()]
-    assert world.step(ServerConnected(ADDRESSES[2])) == []
+    assert world.step(ConnectionUp(ADDRESSES[1])) == [ReleaseGuide()]
+    assert world.step(ConnectionUp(ADDRESSES[2])) == []
 
 
 def test_the_higher_generation_wins_whoever_says_it() -> None:
@@ -166,7 +166,7 @@ def test_views_in_any_order_come_to_the_same() -> None:
         random.shuffle(told)
         world = World()
         world.step(GuideFound(told[0]))
-        world.step(ServerConnected(ADDRESSES[1]), *map(Told, told[1:]))
+        world.step(ConnectionUp(ADDRESSES[1]), *map(Told, told[1:]))
         results.append(world.routes())
     assert all(result == results[0] for result in results)
 
@@ -174,7 +174,7 @@ def test_views_in_any_order_come_to_the_same() -> None:
 def test_another_cluster_is_told_once_and_ends_all() -> None:
     """LC-75: nothing of it is taken."""
     world = World().connected()
-    world.step(*[ServerDisconnected(ADDRESSES[n], 1.0) for n in (1, 2)])
+    world.step(*[ConnectionDown(ADDRESSES[n], 1.0) for n in (1, 2)])
     other = topology((0, 9, 1), (1, 9, 1), key=UUID(int=2))
     assert world.step(Told(other), Told(other)) == [ClusterIsAnother(KEY, UUID(int=2))]
     assert world.machine.closed
@@ -194,7 +194,7 @@ def test_a_wrong_address_harms_nobody_while_the_own_cluster_is_there() -> None:
 def test_another_cluster_found_on_the_way_back_is_told_too() -> None:
     """LC-75."""
     world = World().connected()
-    world.step(ServerDisconnected(ADDRESSES[1], 1.0), ServerDisconnected(ADDRESSES[2], 1.0))
+    world.step(ConnectionDown(ADDRESSES[1], 1.0), ConnectionDown(ADDRESSES[2], 1.0))
     world.sleep_until_due()
     other = topology(key=UUID(int=2))
     assert world.step(GuideFound(other)) == [ClusterIsAnother(KEY, UUID(int=2))]
@@ -203,9 +203,9 @@ def test_another_cluster_found_on_the_way_back_is_told_too() -> None:
 def test_when_nothing_is_left_it_looks_among_all_it_knows_for_ever() -> None:
     """LC-73, LC-74; UA-10, UA-11: those given stay the last resort."""
     world = World().connected()
-    assert world.step(ServerDisconnected(ADDRESSES[1], 1.0)) == []
+    assert world.step(ConnectionDown(ADDRESSES[1], 1.0)) == []
     assert not world.is_due
-    world.step(ServerDisconnected(ADDRESSES[2], 1.0))
+    world.step(ConnectionDown(ADDRESSES[2], 1.0))
     assert world.machine.deadline == world.now + RECONNECT_BROKEN_SECONDS_MAX
     tried = []
     effects = list(world.sleep_until_due())
@@ -224,8 +224,8 @@ def test_when_nothing_is_left_it_looks_among_all_it_knows_for_ever() -> None:
 
 def test_connections_that_come_back_by_themselves_spare_the_search() -> None:
     world = World().connected()
-    world.step(ServerDisconnected(ADDRESSES[1], 1.0), ServerDisconnected(ADDRESSES[2], 1.0))
-    assert world.step(ServerConnected(ADDRESSES[1])) == []
+    world.step(ConnectionDown(ADDRESSES[1], 1.0), ConnectionDown(ADDRESSES[2], 1.0))
+    assert world.step(ConnectionUp(ADDRESSES[1])) == []
     assert world.machine.deadline is None
 
 
@@ -265,7 +265,7 @@ def test_now_and_then_a_server_without_a_connection_is_asked() -> None:
 def test_everything_lost_while_somebody_is_asked() -> None:
     world = World(refresh_seconds=30.0).connected()
     world.sleep_until_due()
-    lost = [ServerDisconnected(ADDRESSES[n], 1.0) for n in (1, 2)]
+    lost = [ConnectionDown(ADDRESSES[n], 1.0) for n in (1, 2)]
     assert world.step(*lost) == []
     world.step(DOWN)
     assert isinstance(world.sleep_until_due()[0], TryNode)
@@ -273,7 +273,7 @@ def test_everything_lost_while_somebody_is_asked() -> None:
 
 def test_it_stops() -> None:
     world = World().connected()
-    assert world.step(Stopped(), ServerDisconnected(ADDRESSES[1], 0.5)) == []
+    assert world.step(DiscoveryStopped(), ConnectionDown(ADDRESSES[1], 0.5)) == []
     assert world.machine.closed
 
 
@@ -298,10 +298,10 @@ def test_no_course_of_events_makes_it_forget_or_spin() -> None:
             elif world.machine._snapshot and choice < 0.7:
                 address = ADDRESSES[random.randint(1, 2)]
                 connected.append(address)
-                events.append(ServerConnected(address))
+                events.append(ConnectionUp(address))
             elif connected and choice < 0.95:
                 address = connected.pop(random.randrange(len(connected)))
-                events.append(ServerDisconnected(address, random.random()))
+                events.append(ConnectionDown(address, random.random()))
             elif world.machine.deadline is not None:
                 world.now = max(world.now, world.machine.deadline)
             effects = list(world.step(*events))

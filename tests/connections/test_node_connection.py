@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from waltz.connections.node_connection import (
-    Begun,
+    ConnectionWanted,
     Event,
     NodeConnection,
     NodeFound,
@@ -39,7 +39,7 @@ def effects(*events: Event) -> list[object]:
 
 def test_the_name_is_resolved_first_and_the_transport_comes_before_all_else() -> None:
     """LC-20 to LC-22."""
-    assert effects(Begun(), Resolved(IPS[:1], [0.3]), TransportOpened()) == [
+    assert effects(ConnectionWanted(), Resolved(IPS[:1], [0.3]), TransportOpened()) == [
         Resolve(NAME),
         OpenTransport(IPS[0]),
         NodeFound(),
@@ -49,14 +49,17 @@ def test_the_name_is_resolved_first_and_the_transport_comes_before_all_else() ->
 def test_the_next_address_is_tried_when_one_fails() -> None:
     """LC-23: in the order of the draws."""
     assert effects(
-        Begun(), Resolved(IPS[:3], [0.9, 0.1, 0.5]), TransportFailed("refused"), TransportOpened()
+        ConnectionWanted(),
+        Resolved(IPS[:3], [0.9, 0.1, 0.5]),
+        TransportFailed("refused"),
+        TransportOpened(),
     ) == [Resolve(NAME), OpenTransport(IPS[1]), OpenTransport(IPS[2]), NodeFound()]
 
 
 def test_a_failure_names_every_address() -> None:
     """LC-24."""
     assert effects(
-        Begun(),
+        ConnectionWanted(),
         Resolved(IPS[:2], [0.1, 0.9]),
         TransportFailed("10.0.0.1: refused"),
         TransportFailed("10.0.0.2: no answer"),
@@ -65,7 +68,7 @@ def test_a_failure_names_every_address() -> None:
 
 def test_a_name_that_cannot_be_resolved_fails_this_connection_only() -> None:
     """LC-22."""
-    assert effects(Begun(), NotResolved("nobody has the name")) == [
+    assert effects(ConnectionWanted(), NotResolved("nobody has the name")) == [
         Resolve(NAME),
         NodeNotFound("nobody has the name"),
     ]
@@ -74,7 +77,7 @@ def test_a_name_that_cannot_be_resolved_fails_this_connection_only() -> None:
 def test_nothing_is_tried_once_the_transport_is_open() -> None:
     """LC-25: addresses of one name are one node, so a failed handshake ends its connection."""
     machine = NodeConnection(NAME)
-    for event in (Begun(), Resolved(IPS, [0.1, 0.2, 0.3, 0.4]), TransportOpened()):
+    for event in (ConnectionWanted(), Resolved(IPS, [0.1, 0.2, 0.3, 0.4]), TransportOpened()):
         machine.step([event], 0.0)
     assert machine.closed
     with pytest.raises(AssertionError):
@@ -87,7 +90,7 @@ def test_every_address_comes_first_about_as_often() -> None:
     first: Counter[Address] = Counter()
     for _ in range(400):
         draws = [random.random() for _ in IPS]
-        opened = effects(Begun(), Resolved(IPS, draws))[-1]
+        opened = effects(ConnectionWanted(), Resolved(IPS, draws))[-1]
         assert isinstance(opened, OpenTransport)
         first[opened.address] += 1
     assert sorted(first) == IPS

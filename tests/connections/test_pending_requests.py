@@ -7,9 +7,9 @@ from waltz.connections.pending_requests import (
     DATA_RETRY_SECONDS_MAX,
     HIGH_WATER_MARK_REQUEST_SECONDS,
     Answered,
+    BodiesWanted,
     BreakConnection,
     DataArrived,
-    DataWanted,
     Effect,
     Event,
     MarkArrived,
@@ -51,8 +51,8 @@ class World:
         return self.step()
 
 
-def wanted(*ids: int, partition_id: PartitionId = P0) -> DataWanted:
-    return DataWanted(partition_id, [TransactionId(number) for number in ids])
+def wanted(*ids: int, partition_id: PartitionId = P0) -> BodiesWanted:
+    return BodiesWanted(partition_id, [TransactionId(number) for number in ids])
 
 
 def request_id(partition_id: PartitionId) -> RequestId:

@@ -30,7 +30,7 @@ from waltz.record import batch_from_block, scan_records
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.directory.control_file import open_control_file
 from waltz.storage.directory.node_file import decode_node_file
-from waltz.storage.inspection.survey import Target as Path
+from waltz.storage.inspection.survey import InspectionTarget as Path
 from waltz.storage.inspection.verification import Options, verify
 from waltz.storage.log.damage import decode_damage
 from waltz.storage.log.segment import SegmentHome

@@ -17,8 +17,8 @@ from typing import Any
 
 import waltz
 from tests.live.journal import Event, Journal, Step, encode_request, verdict_number
-from waltz.sim.judges.history import Fed, Verdict
-from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.history import ContextVerdict, FedRecord
+from waltz.sim.judges.payload import EntryKind, Payload
 from waltz.types import NOTHING
 
 
@@ -87,11 +87,11 @@ class Application(waltz.WaltzClientCallbacks):
         records = []
         for place, each in enumerate(transactions, self.marks[partition_id] + 1):
             data = each.data
-            records.append(Fed(each.transaction_id, each.request_id, each.header, data))
+            records.append(FedRecord(each.transaction_id, each.request_id, each.header, data))
             if each.transaction_id != place:
                 self._complain(f"partition {partition_id}: {each.transaction_id} for {place}")
             payload = Payload.decode(data)
-            if payload is not None and payload.kind is Kind.COUNT:
+            if payload is not None and payload.kind is EntryKind.COUNT:
                 values.update(payload.entries)
         self.marks[partition_id] = transactions[-1].transaction_id
         if self._forgetful:
@@ -129,7 +129,7 @@ class Intent(waltz.TransactionContext):
         load = application.load
         self.is_plain = random.random() < load.plain
         is_counting = not self.is_plain and random.random() < load.counting
-        self._kind = Kind.COUNT if is_counting else Kind.NOTE
+        self._kind = EntryKind.COUNT if is_counting else EntryKind.NOTE
         self._key = random.randrange(load.keys)
         self._other = None if self.is_plain else random.choice((None, random.randrange(load.keys)))
         self._header = random.randrange(-(2**31), 2**31)
@@ -169,7 +169,7 @@ class Intent(waltz.TransactionContext):
             self.requests.append((self.request_id, int(self.executed_at)))
         builder.set_header(self._header)
         builder.set_data(self._next_data())
-        if self._kind is Kind.COUNT:
+        if self._kind is EntryKind.COUNT:
             builder.set_write_locks([waltz.PartitionLocalLock("key", self._key)])
         if self._reads:
             builder.set_read_locks([waltz.PartitionLocalLock("key", each) for each in self._reads])
@@ -179,10 +179,10 @@ class Intent(waltz.TransactionContext):
         self._application.progress.add(refusals=1)
 
     def on_completion(self, result: bool) -> None:
-        self._end(Verdict.COMMITTED if result else Verdict.REFUSED)
+        self._end(ContextVerdict.COMMITTED if result else ContextVerdict.REFUSED)
 
     def on_expiration(self) -> None:
-        self._end(Verdict.EXPIRED)
+        self._end(ContextVerdict.EXPIRED)
 
     def on_exception(self, error: Exception) -> None:
         print(f"context {self.number}: {error!r}", file=sys.stderr, flush=True)
@@ -212,7 +212,9 @@ class Intent(waltz.TransactionContext):
 
     @property
     def _reads(self) -> tuple[int, ...]:
-        is_free = self._other is None or (self._kind is Kind.COUNT and self._other == self._key)
+        is_free = self._other is None or (
+            self._kind is EntryKind.COUNT and self._other == self._key
+        )
         return () if is_free or self._other is None else (self._other,)
 
     def _next_data(self) -> bytes:
@@ -220,7 +222,7 @@ class Intent(waltz.TransactionContext):
         application, key = self._application, self._key
         self._attempts += 1
         mark = application.marks[self.partition]
-        counts = self._kind is Kind.COUNT
+        counts = self._kind is EntryKind.COUNT
         value = application.values[self.partition].get(key, 0) + 1
         data = Payload(
             self.number,
@@ -240,19 +242,19 @@ class Intent(waltz.TransactionContext):
 
     def _place(self, transaction_id: waltz.TransactionId) -> None:
         self._note(Step.PLACED, data=b"%d" % transaction_id)
-        self._end(Verdict.COMMITTED)
+        self._end(ContextVerdict.COMMITTED)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: ContextVerdict) -> None:
         self._note(Step.ENDED, verdict_number(verdict))
-        is_committed = verdict is Verdict.COMMITTED
+        is_committed = verdict is ContextVerdict.COMMITTED
         if is_committed:
             self._application.progress.note_commit(self.partition, self._begun)
         self._application.progress.add(ended=1, committed=is_committed)
         self.ended.set()
 
 
-def verdict_of(error: Exception) -> Verdict:
+def verdict_of(error: Exception) -> ContextVerdict:
     if isinstance(error, waltz.OperationTimeoutError):
-        return Verdict.EXPIRED
+        return ContextVerdict.EXPIRED
     may_be_written = not isinstance(error, waltz.WaltzError) or error.may_be_written
-    return Verdict.FAILED if may_be_written else Verdict.UNWRITTEN
+    return ContextVerdict.FAILED if may_be_written else ContextVerdict.UNWRITTEN

@@ -16,13 +16,13 @@ from zlib import crc32
 
 from waltz import LogReader
 from waltz.record import request_id_bytes, request_id_from
-from waltz.sim.judges.history import Fed, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord
 from waltz.types import RequestId, TransactionId
 
 _FED: Final = struct.Struct(">q16siI")
 _EVENT: Final = struct.Struct(">BIqiI")
 _REQUEST: Final = struct.Struct(">16sq")
-_VERDICTS: Final = tuple(Verdict)
+_VERDICTS: Final = tuple(ContextVerdict)
 BUFFER_BYTES: Final = 256 * 1024
 
 
@@ -61,11 +61,11 @@ def decode_request(data: bytes) -> tuple[RequestId, int]:
     return request_id_from(request_id), number
 
 
-def verdict_number(verdict: Verdict) -> int:
+def verdict_number(verdict: ContextVerdict) -> int:
     return _VERDICTS.index(verdict)
 
 
-def verdict_of(number: int) -> Verdict:
+def verdict_of(number: int) -> ContextVerdict:
     return _VERDICTS[number]
 
 
@@ -77,7 +77,7 @@ def event_path(directory: Path, who: str, partition_id: int) -> Path:
     return directory / f"{who}-{partition_id}.events"
 
 
-def encode_fed(records: Iterable[Fed]) -> bytes:
+def encode_fed(records: Iterable[FedRecord]) -> bytes:
     return b"".join(
         [
             _FED.pack(each.transaction_id, request_id_bytes(each.request_id), each.header,
@@ -92,14 +92,14 @@ def encode_event(event: Event) -> bytes:
     return _EVENT.pack(step.value, context, moment, detail, len(data)) + data
 
 
-def read_fed(path: Path) -> Iterator[Fed]:
+def read_fed(path: Path) -> Iterator[FedRecord]:
     block = path.read_bytes()
     position = 0
     while position < len(block):
         transaction_id, request_id, header, length = _FED.unpack_from(block, position)
         start = position + _FED.size
         position = start + length
-        yield Fed(
+        yield FedRecord(
             TransactionId(transaction_id),
             request_id_from(request_id),
             header,
@@ -118,11 +118,11 @@ def read_events(path: Path, start: int = 0) -> Iterator[Event]:
         yield Event(Step(step), context, moment, detail, block[start:position])
 
 
-def read_partition(log: LogReader, partition: int, first: int, end: int) -> Iterator[Fed]:
+def read_partition(log: LogReader, partition: int, first: int, end: int) -> Iterator[FedRecord]:
     """Yield what a reader finds in the log from the transaction `first` on, up to before `end`."""
     for run in log.read(partition, first, end):
         for index, data in enumerate(run.data):
-            yield Fed(
+            yield FedRecord(
                 TransactionId(run.first_transaction_id + index),
                 request_id_from(run.request_ids[16 * index : 16 * index + 16]),
                 int(run.headers[index]),
@@ -130,7 +130,7 @@ def read_partition(log: LogReader, partition: int, first: int, end: int) -> Iter
             )
 
 
-def read_all(log: LogReader, partition: int) -> Iterator[Fed]:
+def read_all(log: LogReader, partition: int) -> Iterator[FedRecord]:
     return read_partition(log, partition, 0, log.high_water_mark(partition) + 1)
 
 
@@ -154,7 +154,7 @@ class Journal:
         with self._lock:
             self._events.write(block)
 
-    def hand_over(self, records: list[Fed]) -> None:
+    def hand_over(self, records: list[FedRecord]) -> None:
         """One call at a time, as the client's callbacks are."""
         if self._fed is not None:
             block = encode_fed(records)

@@ -34,7 +34,7 @@ from waltz import LogReader, open_reader
 from waltz.record import request_id_from
 from waltz.sim.judges.anomalies import check_anomalies
 from waltz.sim.judges.checkers import Log, check_users, show
-from waltz.sim.judges.history import Ending, Fed, History, OutcomeTold, Submission
+from waltz.sim.judges.history import Ending, FedRecord, History, OutcomeTold, SubmittedContext
 from waltz.sim.judges.payload import Payload
 from waltz.types import PartitionId, RequestId, TransactionId
 
@@ -85,7 +85,7 @@ class Account:
         for step, context, moment, detail, data in events:
             match step:
                 case Step.SUBMITTED:
-                    submissions[context] = Submission(client, partition, moment)
+                    submissions[context] = SubmittedContext(client, partition, moment)
                 case Step.ATTEMPTED:
                     self.attempts += 1
                     submissions[context].written.append((detail, data))
@@ -134,7 +134,7 @@ def read_replica(storage: Path, directory: Path) -> None:
     found = parse_directory(read_files(storage))
     for number in found.partitions:
         records = (
-            Fed(
+            FedRecord(
                 TransactionId(each.transaction_id),
                 request_id_from(each.request_id),
                 each.header,
@@ -216,14 +216,16 @@ def judge_partition(
     )
 
 
-def strangers(records: Sequence[Fed], partition: PartitionId) -> Iterator[str]:
+def strangers(records: Sequence[FedRecord], partition: PartitionId) -> Iterator[str]:
     """Yield transactions that no client has written."""
     for record in records:
         if Payload.context_of(record.data) is None:
             yield f"stranger: no client has written {show(record)} of partition {partition}"
 
 
-def completeness(history: History, records: Sequence[Fed], partition: PartitionId) -> list[str]:
+def completeness(
+    history: History, records: Sequence[FedRecord], partition: PartitionId
+) -> list[str]:
     """Return the clients that were not handed all that is in the log."""
     return [
         f"incomplete: {client} was handed {len(feeds[partition])} of {len(records)} transactions"
@@ -234,7 +236,7 @@ def completeness(history: History, records: Sequence[Fed], partition: PartitionI
 
 
 def judge_replica(
-    name: str, held: Sequence[Fed], records: Sequence[Fed], partition: PartitionId
+    name: str, held: Sequence[FedRecord], records: Sequence[FedRecord], partition: PartitionId
 ) -> Iterator[str]:
     """Yield a violation unless the replica holds exactly the log."""
     if held != records:

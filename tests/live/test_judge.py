@@ -28,8 +28,8 @@ from tests.live.judge import (
     judge_replica,
     judge_servers,
 )
-from waltz.sim.judges.history import Fed, Verdict
-from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.history import ContextVerdict, FedRecord
+from waltz.sim.judges.payload import EntryKind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 CLIENTS = ("client-1", "client-2")
@@ -37,32 +37,32 @@ PARTITIONS = 2
 TRANSACTIONS = 20
 KEYS = 3
 
-Change = Callable[[list[Fed]], list[Fed]]
+Change = Callable[[list[FedRecord]], list[FedRecord]]
 
 
 def context_of(partition: int, index: int) -> int:
     return 1 + partition * TRANSACTIONS + index
 
 
-def record(partition: int, index: int) -> Fed:
+def record(partition: int, index: int) -> FedRecord:
     """Transaction `index` of a log whose transactions count three keys up, in turns."""
     writer = index % len(CLIENTS)
     key = index % KEYS
     data = Payload(
-        context_of(partition, index), 1, Kind.COUNT, index - 1, write_locks=(key,),
+        context_of(partition, index), 1, EntryKind.COUNT, index - 1, write_locks=(key,),
         entries=((key, index // KEYS + 1),),
     ).encode()  # fmt: skip
     request_id = RequestId(
         ClientId(writer + 1), Generation(0), PartitionId(partition), index // len(CLIENTS) + 1
     )
-    return Fed(TransactionId(index), request_id, index, data)
+    return FedRecord(TransactionId(index), request_id, index, data)
 
 
 def events(partition: int, client: int) -> list[Event]:
     found = []
     for index in range(client, TRANSACTIONS, len(CLIENTS)):
         context, moment = context_of(partition, index), 10 * index
-        committed = verdict_number(Verdict.COMMITTED)
+        committed = verdict_number(ContextVerdict.COMMITTED)
         data = record(partition, index).data
         found += [
             Event(Step.SUBMITTED, context, moment),
@@ -119,7 +119,7 @@ def test_a_good_run_is_found_good(journals: Path) -> None:
 def test_a_transaction_that_all_have_lost_is_missed(journals: Path) -> None:
     """DM-07: everybody agrees, and only the one who was told that it is committed knows."""
 
-    def lose(records: list[Fed]) -> list[Fed]:
+    def lose(records: list[FedRecord]) -> list[FedRecord]:
         return records[:-1]
 
     rewrite(journals, lose, LOG, *CLIENTS)
@@ -131,7 +131,7 @@ def test_a_transaction_that_all_have_lost_is_missed(journals: Path) -> None:
 def test_a_transaction_that_is_there_twice_is_found(journals: Path) -> None:
     """DM-07"""
 
-    def double(records: list[Fed]) -> list[Fed]:
+    def double(records: list[FedRecord]) -> list[FedRecord]:
         return [*records, records[3]._replace(transaction_id=TransactionId(len(records)))]
 
     rewrite(journals, double, LOG, *CLIENTS)
@@ -141,7 +141,7 @@ def test_a_transaction_that_is_there_twice_is_found(journals: Path) -> None:
 
 
 def test_a_gap_in_the_ids_is_found(journals: Path) -> None:
-    def skip(records: list[Fed]) -> list[Fed]:
+    def skip(records: list[FedRecord]) -> list[FedRecord]:
         return [*records[:-1], records[-1]._replace(transaction_id=TransactionId(TRANSACTIONS))]
 
     rewrite(journals, skip, LOG, *CLIENTS)
@@ -151,7 +151,7 @@ def test_a_gap_in_the_ids_is_found(journals: Path) -> None:
 def test_a_client_that_was_handed_other_bytes_is_found(journals: Path) -> None:
     """DM-05: checksums equal."""
 
-    def alter(records: list[Fed]) -> list[Fed]:
+    def alter(records: list[FedRecord]) -> list[FedRecord]:
         changed = records[5]._replace(data=records[5].data + b"!")
         return [*records[:5], changed, *records[6:]]
 
@@ -176,13 +176,13 @@ def test_a_client_that_sums_up_what_it_was_not_handed_is_found(journals: Path) -
 @pytest.mark.parametrize(
     ("step", "verdict", "text"),
     [
-        ("left out", Verdict.COMMITTED, "I5 verdict: context 1 of client-1 ended 0 times"),
-        ("doubled", Verdict.COMMITTED, "I5 verdict: context 1 of client-1 ended 2 times"),
-        ("kept", Verdict.REFUSED, "I5 verdict: context 1 of client-1 was told"),
+        ("left out", ContextVerdict.COMMITTED, "I5 verdict: context 1 of client-1 ended 0 times"),
+        ("doubled", ContextVerdict.COMMITTED, "I5 verdict: context 1 of client-1 ended 2 times"),
+        ("kept", ContextVerdict.REFUSED, "I5 verdict: context 1 of client-1 was told"),
     ],
 )
 def test_a_context_that_does_not_end_once_and_rightly_is_found(
-    journals: Path, step: str, verdict: Verdict, text: str
+    journals: Path, step: str, verdict: ContextVerdict, text: str
 ) -> None:
     """DM-07"""
     kept = events(0, 0)
@@ -198,10 +198,10 @@ def test_a_lost_update_is_found(journals: Path) -> None:
     payload = Payload.decode(stale.data)
     assert payload is not None
     data = Payload(
-        payload.context, 1, Kind.COUNT, 4, write_locks=payload.write_locks, entries=((0, 3),)
+        payload.context, 1, EntryKind.COUNT, 4, write_locks=payload.write_locks, entries=((0, 3),)
     ).encode()
 
-    def overlook(records: list[Fed]) -> list[Fed]:
+    def overlook(records: list[FedRecord]) -> list[FedRecord]:
         return [*records[:9], stale._replace(data=data), *records[10:]]
 
     rewrite(journals, overlook, LOG, *CLIENTS)
@@ -218,7 +218,7 @@ def test_an_append_that_was_told_another_place_is_found(journals: Path) -> None:
 
 
 def test_what_no_client_has_written_is_found(journals: Path) -> None:
-    def add(records: list[Fed]) -> list[Fed]:
+    def add(records: list[FedRecord]) -> list[FedRecord]:
         strange = records[-1]._replace(transaction_id=TransactionId(len(records)), data=b"strange")
         return [*records, strange]
 
@@ -229,7 +229,7 @@ def test_what_no_client_has_written_is_found(journals: Path) -> None:
 def test_a_transaction_that_is_in_another_partition_as_well_is_found(journals: Path) -> None:
     """Partitions are judged one at a time: there nobody has written it."""
 
-    def add(records: list[Fed]) -> list[Fed]:
+    def add(records: list[FedRecord]) -> list[FedRecord]:
         return [*records, record(1, 0)._replace(transaction_id=TransactionId(len(records)))]
 
     rewrite(journals, add, LOG, *CLIENTS)

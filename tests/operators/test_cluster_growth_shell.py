@@ -28,7 +28,7 @@ from waltz.operators.cluster_growth_shell import (
     plan_growth,
     wait_until_served,
 )
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import PORT, SimulatedCluster, replica_id_of
@@ -49,7 +49,7 @@ class Scene:
 
     def __init__(self, seed: int, versions: dict[str, int]) -> None:
         self.loop = SimulatedLoop(seed)
-        self.sites = Sites(self.loop, seed, Trace())
+        self.sites = Sites(self.loop, seed, RunTrace())
         self.cluster = SimulatedCluster(
             self.sites, SHAPE, UUID(int=1), lambda name: versions.get(name, 5)
         )

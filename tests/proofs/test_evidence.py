@@ -11,11 +11,11 @@ import pytest
 from proofs.evidence import Evidence, main
 from proofs.hunting import Hunted, Hunts
 from waltz.errors import ConfigurationError
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.scenario import draw_scenario
-from waltz.sim.simulation import Outcome
+from waltz.sim.simulation import RunOutcome
 
-CLEAN = Outcome(
+CLEAN = RunOutcome(
     draw_scenario(7, "append", "power_cut"),
     violations=(),
     digest="",
@@ -26,7 +26,7 @@ CLEAN = Outcome(
     writable_seconds=2.5,
     converged_seconds=0.5,
     callbacks=1,
-    trace=Trace(),
+    trace=RunTrace(),
 )
 BROKEN = replace(
     CLEAN,

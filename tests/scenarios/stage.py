@@ -36,11 +36,11 @@ from waltz.sim.applications.application import Application, Draft, Intent
 from waltz.sim.applications.clients import fed_in, submit
 from waltz.sim.faults.disk_strikes import blank_disk
 from waltz.sim.judges.checkers import Log
-from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.judges.overseer import Overseer
-from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.payload import EntryKind
 from waltz.sim.judges.replicas import MarkWatch
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import PROCESS, SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import ADMIN_PORT, PORT, SimulatedCluster, replica_id_of
@@ -109,11 +109,11 @@ class Client:
         finally:
             self.began.clear()
             if not process.dead:  # it has told all that left it
-                self.application.history.abandon(self.application.name, Verdict.UNWRITTEN)
+                self.application.history.abandon(self.application.name, ContextVerdict.UNWRITTEN)
 
     def die(self) -> None:
         self.began.clear()
-        self.application.history.abandon(self.application.name, Verdict.LOST)
+        self.application.history.abandon(self.application.name, ContextVerdict.LOST)
 
 
 class Stage:
@@ -124,7 +124,7 @@ class Stage:
         storages, servers, partitions = cluster[:3]
         source = f"{name}/{seed}"
         self.loop = SimulatedLoop(source, virtual_seconds_max=100_000.0)
-        self.trace = Trace()
+        self.trace = RunTrace()
         self.history = History()
         self.sites = Sites(self.loop, source, self.trace, Overseer().look)
         shape = ClusterShape(
@@ -155,7 +155,7 @@ class Stage:
     def end(self) -> None:
         """Whatever a client has not been told by now, it is not told in this story."""
         for name in self.clients:
-            self.history.abandon(name, Verdict.LOST)
+            self.history.abandon(name, ContextVerdict.LOST)
 
     @property
     def errors(self) -> list[str]:
@@ -222,7 +222,7 @@ class Stage:
     ) -> Intent:
         client, locks = self.clients[name], locks or Locks()
         draft = Draft(
-            Kind.NOTE, self._numbers(locks.write), self._numbers(locks.read),
+            EntryKind.NOTE, self._numbers(locks.write), self._numbers(locks.read),
             self._numbers(locks.append),
         )  # fmt: skip
         intent = Intent(
@@ -245,7 +245,7 @@ class Stage:
         for intent in intents:
             await intent.ended.wait()
             ending = intent.submission.endings[0]
-            assert ending.verdict is Verdict.COMMITTED, f"not committed: {ending}"
+            assert ending.verdict is ContextVerdict.COMMITTED, f"not committed: {ending}"
 
     def _numbers(self, names: Sequence[str]) -> tuple[int, ...]:
         return tuple(self._keys.setdefault(name, len(self._keys)) for name in names)
@@ -380,8 +380,8 @@ class Stage:
 
     # What can be seen
 
-    async def read(self, partition_id: PartitionId) -> list[Fed]:
-        async def main(host: Host) -> list[Fed]:
+    async def read(self, partition_id: PartitionId) -> list[FedRecord]:
+        async def main(host: Host) -> list[FedRecord]:
             try:
                 async with AsyncLogReader(host, timeout_seconds=READ_SECONDS_MAX) as reader:
                     end = await reader.high_water_mark(partition_id) + 1

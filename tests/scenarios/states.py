@@ -16,8 +16,8 @@ from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.sim.applications.application import Intent
-from waltz.sim.judges.history import Submission, Verdict
-from waltz.sim.judges.replicas import Replica
+from waltz.sim.judges.history import ContextVerdict, SubmittedContext
+from waltz.sim.judges.replicas import ReplicaDisk
 from waltz.sim.simulated_cluster import machine_of, replica_id_of
 from waltz.types import PartitionId, TransactionId
 
@@ -58,7 +58,7 @@ class States:
                 return f"{name} holds {len(found)} transactions, the log has {len(log)}"
         return None
 
-    def _replica(self, name: str) -> Replica:
+    def _replica(self, name: str) -> ReplicaDisk:
         return self._stage.cluster.replicas(durable=True)[name]
 
     # States of metadata
@@ -125,17 +125,17 @@ class States:
         return None if is_so else f"it has applied {found}"
 
     async def all_committed(self, partition_id: PartitionId, name: str) -> str | None:
-        return _unless(self._of(name, partition_id), Verdict.COMMITTED)
+        return _unless(self._of(name, partition_id), ContextVerdict.COMMITTED)
 
     async def some_undecided(self, partition_id: PartitionId, count: int, name: str) -> str | None:
         found = [each for each in self._of(name, partition_id) if not each.endings]
         return None if len(found) == count else f"{len(found)} are"
 
     async def is_committed(self, partition_id: PartitionId, what: str, name: str) -> str | None:
-        return _unless([self._named(name, what).submission], Verdict.COMMITTED)
+        return _unless([self._named(name, what).submission], ContextVerdict.COMMITTED)
 
     async def is_expired(self, partition_id: PartitionId, what: str, name: str) -> str | None:
-        return _unless([self._named(name, what).submission], Verdict.EXPIRED)
+        return _unless([self._named(name, what).submission], ContextVerdict.EXPIRED)
 
     async def is_undecided(self, partition_id: PartitionId, what: str, name: str) -> str | None:
         endings = self._named(name, what).submission.endings
@@ -184,12 +184,12 @@ class States:
     def _named(self, name: str, what: str) -> Intent:
         return self._stage.clients[name].named[what]
 
-    def _of(self, name: str, partition_id: PartitionId) -> list[Submission]:
+    def _of(self, name: str, partition_id: PartitionId) -> list[SubmittedContext]:
         found = [intent.submission for intent in self._stage.clients[name].intents]
         return [each for each in found if each.partition_id == partition_id]
 
 
-def _unless(submissions: Sequence[Submission], verdict: Verdict) -> str | None:
+def _unless(submissions: Sequence[SubmittedContext], verdict: ContextVerdict) -> str | None:
     """What is instead of all having ended so, once."""
     others = [
         str([ending.verdict.name for ending in each.endings] or "undecided")

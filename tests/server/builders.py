@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 
 from waltz.record import NewRecord, RecordBatch, pack_records, request_id_bytes
-from waltz.server.clients.client_connection import MessagesReceived, Peer
+from waltz.server.clients.client_connection import ClientPeer, MessagesReceived
 from waltz.server.feeding.outbox import Part
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch
@@ -46,8 +46,8 @@ def request_id(client: int = 7, sequence: int = 1, generation: int = 1) -> Reque
 
 def peer(
     connection: int = 1, client: int = 7, sequence: int | None = 0, version: int = VERSION
-) -> Peer:
-    return Peer(
+) -> ClientPeer:
+    return ClientPeer(
         connection, ClientId(client), sequence, has_lasting_sequence=version >= BATCHES_SINCE
     )
 
@@ -126,7 +126,7 @@ def mark_request(sequence: int = 1, client: int = 7) -> HighWaterMarkRequest:
     return HighWaterMarkRequest(request_id(client, sequence))
 
 
-def received(sender: Peer, *messages: ClientMessage) -> MessagesReceived:
+def received(sender: ClientPeer, *messages: ClientMessage) -> MessagesReceived:
     """Return the event by which a partition hears `messages`: appends as batches."""
     return MessagesReceived(sender, tuple(joined(messages)))  # type: ignore[arg-type]
 

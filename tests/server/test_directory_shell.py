@@ -19,7 +19,7 @@ from waltz.host import Host
 from waltz.limits import RECONNECT_SECONDS_MAX
 from waltz.sim.faults.kinds import Crash, Stop
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import PORT, SimulatedCluster
@@ -42,7 +42,7 @@ SHAPE = ClusterShape(
 class Stage:
     def __init__(self, seed: int = 1, shape: ClusterShape = SHAPE) -> None:
         self.loop = SimulatedLoop(seed, virtual_seconds_max=2_000.0)
-        self.sites = Sites(self.loop, seed, Trace())
+        self.sites = Sites(self.loop, seed, RunTrace())
         self.cluster = SimulatedCluster(self.sites, shape, KEY)
         self.strikes = Strikes(self.sites)
 

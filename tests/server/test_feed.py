@@ -15,7 +15,7 @@ from tests.server.builders import (
 from waltz.limits import FEED_FETCH_MIN, FEED_RUN_RECORDS_MAX
 from waltz.server.feeding.feed import FEED_RUNS_PER_STEP_MAX, Feeds
 from waltz.server.feeding.feed_cache import FeedCache
-from waltz.server.feeding.fetches import Fetches, ReadRecords
+from waltz.server.feeding.fetches import Fetches, FetchRecords
 from waltz.server.feeding.outbox import Outbox
 from waltz.wire.client_protocol import FeedData, FeedSuspended, MountResponse, MountState
 from waltz.wire.header_columns import header_columns
@@ -218,14 +218,14 @@ def test_old_records_are_fetched_and_then_fed() -> None:
     bench = Bench(1000, cached=False)
     bench.request(899)
     assert bench.serve() == {}
-    assert bench.fetches.take_started() == [ReadRecords(tid(900), 100, with_data=False)]
+    assert bench.fetches.take_started() == [FetchRecords(tid(900), 100, with_data=False)]
     assert not bench.has_work
     bench.fetches.end(tid(900), 60, with_data=False)
     bench.cache.add(PARTITION, header_columns(batch(900, 60)))
     bench.feeds.wake_fetching()
     assert bench.serve() == {1: fed(900, 60)}
     assert bench.serve() == {}
-    assert bench.fetches.take_started() == [ReadRecords(tid(960), 40, with_data=False)]
+    assert bench.fetches.take_started() == [FetchRecords(tid(960), 40, with_data=False)]
 
 
 def test_removed_client_hears_nothing_more() -> None:

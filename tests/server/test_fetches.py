@@ -11,7 +11,7 @@ from waltz.server.feeding.fetches import (
     UNREADABLE_MAX,
     UNREADABLE_SECONDS,
     Fetches,
-    ReadRecords,
+    FetchRecords,
 )
 
 MARK = tid(100_000)
@@ -39,11 +39,11 @@ def test_one_read_serves_all_who_want_what_it_covers() -> None:
     fetches = Fetches(PARTITION, FeedCache())
     for number in (10, 11, 10, 10 + READ_AHEAD_RECORDS - 1):
         fetches.want(tid(number), MARK, 0.0)
-    assert fetches.take_started() == [ReadRecords(tid(10), READ_AHEAD_RECORDS)]
+    assert fetches.take_started() == [FetchRecords(tid(10), READ_AHEAD_RECORDS)]
     assert fetches.take_started() == []
     assert fetches.end(tid(10)) == range(10, 10 + READ_AHEAD_RECORDS)
     fetches.want(tid(11), MARK, 0.0)
-    assert fetches.take_started() == [ReadRecords(tid(11), READ_AHEAD_RECORDS)]
+    assert fetches.take_started() == [FetchRecords(tid(11), READ_AHEAD_RECORDS)]
     fetches.check_invariants()
 
 
@@ -53,7 +53,7 @@ def test_read_stops_at_the_mark_and_at_what_is_cached() -> None:
     fetches.want(tid(10), tid(12), 0.0)
     cache.add(PARTITION, batch(25, 5))
     fetches.want(tid(20), MARK, 0.0)
-    assert fetches.take_started() == [ReadRecords(tid(10), 3), ReadRecords(tid(20), 5)]
+    assert fetches.take_started() == [FetchRecords(tid(10), 3), FetchRecords(tid(20), 5)]
 
 
 def test_whoever_goes_on_where_a_read_ended_has_more_read_for_it() -> None:
@@ -73,7 +73,7 @@ def test_whoever_goes_on_where_a_read_ended_has_more_read_for_it() -> None:
         {min(READ_AHEAD_RECORDS << turn, READ_AHEAD_RECORDS_MAX)} for turn in range(6)
     ]
     fetches.want(tid(7), MARK, 0.0)
-    assert fetches.take_started() == [ReadRecords(tid(7), READ_AHEAD_RECORDS)]
+    assert fetches.take_started() == [FetchRecords(tid(7), READ_AHEAD_RECORDS)]
     for stranger in range(90):
         fetches.want(tid(1000 * stranger), MARK, 0.0)
         for read in fetches.take_started():
@@ -90,7 +90,7 @@ def test_a_reader_who_goes_on_has_the_next_reads_made_while_he_is_given_the_last
         fetches.want(tid(first), MARK, 0.0)
         return come(fetches.take_started()[0])
 
-    def come(found: ReadRecords) -> int:
+    def come(found: FetchRecords) -> int:
         first, count = found.first_transaction_id, found.count_max
         fetches.end(first, count)
         cache.add(PARTITION, batch(first, count))
@@ -115,7 +115,7 @@ def test_a_read_that_comes_short_is_gone_on_with_from_where_it_ends() -> None:
     fetches.want(tid(0), MARK, 0.0)
     assert fetches.end(tid(0), 10) == range(READ_AHEAD_RECORDS)
     fetches.want(tid(10), MARK, 0.0)
-    assert fetches.take_started()[-1] == ReadRecords(tid(10), 2 * READ_AHEAD_RECORDS)
+    assert fetches.take_started()[-1] == FetchRecords(tid(10), 2 * READ_AHEAD_RECORDS)
 
 
 def test_who_asks_ahead_by_himself_has_read_what_he_asks_for() -> None:
@@ -124,9 +124,9 @@ def test_who_asks_ahead_by_himself_has_read_what_he_asks_for() -> None:
         fetches.want(tid(first), MARK, 0.0, count=700)
     fetches.want(tid(1400), MARK, 0.0, count=10**9)
     assert fetches.take_started() == [
-        ReadRecords(tid(0), 700),
-        ReadRecords(tid(700), 700),
-        ReadRecords(tid(1400), RECORD_LIST_RECORDS_MAX),
+        FetchRecords(tid(0), 700),
+        FetchRecords(tid(700), 700),
+        FetchRecords(tid(1400), RECORD_LIST_RECORDS_MAX),
     ]
 
 
@@ -137,8 +137,8 @@ def test_headers_are_read_where_no_data_are_wanted_and_records_have_them_too() -
     fetches.want(tid(5), MARK, 0.0)
     fetches.want(tid(READ_AHEAD_RECORDS + 1), MARK, 0.0, with_data=False)
     assert fetches.take_started() == [
-        ReadRecords(tid(0), READ_AHEAD_RECORDS, with_data=False),
-        ReadRecords(tid(5), READ_AHEAD_RECORDS),
+        FetchRecords(tid(0), READ_AHEAD_RECORDS, with_data=False),
+        FetchRecords(tid(5), READ_AHEAD_RECORDS),
     ]
     fetches.end(tid(0), with_data=False)
     assert fetches.covers(tid(5), with_data=False)

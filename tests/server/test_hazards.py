@@ -56,9 +56,9 @@ from waltz.server.feeding.backlog import PENDING_APPENDS_MAX, StopReading
 from waltz.server.server_partition_events import (
     ConnectionLost,
     PartitionRevoked,
-    ReadFailed,
     RecordsRead,
     RequestsDropped,
+    StoreReadFailed,
 )
 from waltz.store.events import StoreClosed
 from waltz.types import ClientId, PartitionId, RequestId, TransactionId
@@ -97,7 +97,7 @@ def test_h1_transaction_asked_for_too_early_or_in_vain_is_served_later() -> None
 
     bench = Bench(9)
     assert bench.say(data_request(3)) == []
-    ((failed,),) = bench.step(ReadFailed(tid(3), "no replica")).values()
+    ((failed,),) = bench.step(StoreReadFailed(tid(3), "no replica")).values()
     assert isinstance(failed, TransactionDataResponse)
     assert failed.data is None
     bench.now += RETRY_SECONDS_MIN

@@ -24,8 +24,8 @@ from waltz.server.clients.client_connection import answer_without_partition
 from waltz.server.server_partition_events import (
     ConnectionLost,
     PartitionRevoked,
-    ReadFailed,
     RecordsRead,
+    StoreReadFailed,
 )
 from waltz.store.events import AppendsFailed, StoreClosed
 from waltz.wire.batch_protocol import FeedBatch, Outcome, OutcomeRequest, OutcomeResponse
@@ -139,7 +139,9 @@ def test_old_records_are_read_and_looked_through_in_bounded_pieces(
 def test_what_cannot_be_read_may_be_asked_again() -> None:
     made = mounted(9)
     hear(made, ask(99))
-    assert made.step(ReadFailed(tid(0), "no replica")) == {1: [answer(ask(99), Outcome.UNDECIDED)]}
+    assert made.step(StoreReadFailed(tid(0), "no replica")) == {
+        1: [answer(ask(99), Outcome.UNDECIDED)]
+    }
 
 
 def test_questions_end_with_their_connection_and_with_the_partition() -> None:

@@ -21,7 +21,7 @@ from tests.server.test_server_partition import READY, Bench, opened
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
 from waltz.server.server_partition import RELEASE_SECONDS_MAX, REPEATED
 from waltz.server.server_partition_events import (
-    CloseConnection,
+    CloseClientConnection,
     ConnectionLost,
     PartitionRevoked,
     ReleaseRequested,
@@ -204,7 +204,7 @@ def test_what_another_connection_repeats_is_neither_stored_nor_spoken_of(is_gone
     assert bench.stored() == []
     assert bench.others[-2:] == [
         RequestsDropped(2, REPEATED, 4),
-        CloseConnection(2, REPEATED),
+        CloseClientConnection(2, REPEATED),
     ]
     assert bench.machine.state(0).counters.requests_dropped == 4
     if not is_gone:

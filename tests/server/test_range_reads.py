@@ -9,7 +9,7 @@ from tests.server.test_server_partition import Bench
 from waltz.limits import RECORD_LIST_RECORDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.record import empty_batch, join_batches
 from waltz.server.clients.client_connection import PARTITION_NOT_READY, answer_without_partition
-from waltz.server.server_partition_events import ConnectionDrained, ReadFailed, RecordsRead
+from waltz.server.server_partition_events import ConnectionDrained, RecordsRead, StoreReadFailed
 from waltz.wire.batch_protocol import ReadRequest, RecordBlock
 
 MANY = 1 << 30
@@ -75,7 +75,7 @@ def test_what_is_not_in_the_cache_is_read_from_the_store() -> None:
 def test_what_cannot_be_read_is_told() -> None:
     made = bench()
     made.say(read(7), version=5)
-    (heard,) = made.step(ReadFailed(tid(7), "no replica")).values()
+    (heard,) = made.step(StoreReadFailed(tid(7), "no replica")).values()
     assert heard == [RecordBlock(request_id(), tid(-1), "no replica", empty_batch(tid(7)))]
 
 

@@ -7,9 +7,9 @@ from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_METRICS,
     CoordinatorContact,
-    PartitionState,
+    ServerPartitionState,
+    ServerStage,
     ServerState,
-    Stage,
     original_gauges,
     server_health_json,
     told_problems,
@@ -34,7 +34,7 @@ def store(standing: Standing, takes_appends: bool | None) -> StoreReport:
     return StoreReport(SessionId(4), TransactionId(3), None, (NODE,), (replica,))
 
 
-WELL = PartitionState(
+WELL = ServerPartitionState(
     partition_id=PartitionId(0),
     generation=Generation(1),
     reason=None,
@@ -44,12 +44,14 @@ WELL = PartitionState(
 FULL = replace(WELL, store=store(Standing.REFUSING, False))
 SILENT = replace(WELL, store=store(Standing.SILENT, None))
 UNTOLD = replace(WELL, store=store(Standing.UNKNOWN, None))
-UNWELL = PartitionState(
+UNWELL = ServerPartitionState(
     partition_id=PartitionId(1), generation=Generation(1), reason="2 of 3 replicas are lost"
 )
 
 
-def server(*partitions: PartitionState, stage: Stage = Stage.SERVING) -> ServerState:
+def server(
+    *partitions: ServerPartitionState, stage: ServerStage = ServerStage.SERVING
+) -> ServerState:
     return ServerState(
         stage=stage, server_id=ServerId(1), advertised="host:7000", partitions=partitions
     )
@@ -60,7 +62,7 @@ def test_server_is_well_while_it_serves_and_all_its_partitions_take_appends() ->
     assert server(WELL).is_healthy
     assert server().is_healthy, "one without partitions waits for some"
     assert not server(WELL, UNWELL).is_healthy
-    assert not server(WELL, stage=Stage.STOPPING).is_healthy
+    assert not server(WELL, stage=ServerStage.STOPPING).is_healthy
 
 
 def test_health_says_what_is_wrong_and_where() -> None:
@@ -76,7 +78,7 @@ def test_health_says_what_is_wrong_and_where() -> None:
         },
     }
     assert health["partitions"]["1"]["problems"] == ["takes no appends: 2 of 3 replicas are lost"]
-    stopping = server_health_json(server(stage=Stage.STOPPING))
+    stopping = server_health_json(server(stage=ServerStage.STOPPING))
     assert stopping["problems"] == ["the server is stopping"]
 
 
@@ -100,7 +102,7 @@ def test_what_nobody_can_say_is_unknown_and_a_replica_that_is_silent_is_a_proble
     assert shown(SILENT, "replicas_silent") == 1
 
 
-def shown(state: PartitionState, name: str) -> float | None:
+def shown(state: ServerPartitionState, name: str) -> float | None:
     (value,) = [each.value(state) for each in SERVER_PARTITION_METRICS if each.name == name]
     return value
 
@@ -142,17 +144,19 @@ def test_tools_of_the_original_find_their_names() -> None:
     """`ServerCli list` reads the number of partitions and the replicas of each."""
     replicas = (ReplicaId("storage-1:7000"), ReplicaId("storage-2:7000"))
     state = ServerState(
-        stage=Stage.SERVING,
+        stage=ServerStage.SERVING,
         server_id=ServerId(3),
         advertised="server:7100",
         partitions=(
-            PartitionState(
+            ServerPartitionState(
                 partition_id=PartitionId(0),
                 generation=Generation(1),
                 reason=None,
                 replica_ids=replicas,
             ),
-            PartitionState(partition_id=PartitionId(1), generation=Generation(1), reason="opening"),
+            ServerPartitionState(
+                partition_id=PartitionId(1), generation=Generation(1), reason="opening"
+            ),
         ),
     )
     gauges = json.loads(json.dumps(original_gauges(state)))

@@ -40,7 +40,7 @@ from waltz.server.feeding.backlog import (
     request_bytes,
 )
 from waltz.server.feeding.feed_cache import FeedCache
-from waltz.server.feeding.fetches import UNREADABLE_SECONDS, ReadRecords
+from waltz.server.feeding.fetches import UNREADABLE_SECONDS, FetchRecords
 from waltz.server.feeding.outbox import Send
 from waltz.server.server_partition import (
     EARLY_MOUNT_SECONDS_MAX,
@@ -48,16 +48,16 @@ from waltz.server.server_partition import (
     ServerPartition,
 )
 from waltz.server.server_partition_events import (
-    AppendRecords,
-    CloseConnection,
+    AppendToStore,
+    CloseClientConnection,
     ConnectionDrained,
     ConnectionLost,
     PartitionEvent,
     PartitionRevoked,
-    ReadFailed,
     RecordsRead,
     ReleaseRequested,
     RequestsDropped,
+    StoreReadFailed,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import Generation, SessionId
@@ -99,7 +99,7 @@ class Bench:
         self.now = 0.0
         self.heard: dict[int, list[object]] = {}
         self.versions: dict[int, int] = {}
-        self.reads: list[ReadRecords] = []
+        self.reads: list[FetchRecords] = []
         self.others: list[object] = []
         if mark is not None:
             self.step(opened(mark))
@@ -119,9 +119,9 @@ class Bench:
                     told = [message for part in parts for message in decoded(part, version)]
                     if told:
                         heard[connection_id] = told
-                case AppendRecords(records):
+                case AppendToStore(records):
                     self.store += records
-                case ReadRecords():
+                case FetchRecords():
                     self.reads.append(effect)
                 case WorkedOff(connection_id, byte_count):
                     self.worked_off[connection_id] += byte_count
@@ -277,7 +277,7 @@ def test_messages_of_a_replaced_connection_do_not_count() -> None:
     assert bench.say(append(2), feed_request()) == []
     assert bench.store == []
     assert bench.others == [
-        CloseConnection(1, "a newer connection of its client has taken its place"),
+        CloseClientConnection(1, "a newer connection of its client has taken its place"),
         RequestsDropped(1, "stale connection", 2),
     ]
     bench.say(append(3), connection=2, sequence=1)
@@ -293,7 +293,7 @@ def test_append_without_a_mount_is_ignored() -> None:
 def test_mount_below_nothing_ends_the_connection() -> None:
     bench = Bench()
     assert bench.say(mount(-2)) == []
-    assert isinstance(bench.others[0], CloseConnection)
+    assert isinstance(bench.others[0], CloseClientConnection)
 
 
 # Appending
@@ -314,8 +314,8 @@ def test_appends_of_one_step_are_one_batch_for_the_store() -> None:
     effects = bench.machine.step(
         [received(peer(), append(2), append(3)), received(peer(), append(4))], 0.0
     )
-    assert [type(effect) for effect in effects] == [AppendRecords]
-    assert isinstance(effects[0], AppendRecords)
+    assert [type(effect) for effect in effects] == [AppendToStore]
+    assert isinstance(effects[0], AppendToStore)
     assert effects[0].records[2] == NewRecord(
         request_id_bytes(request_id(7, 4)), 0, b"data", append(4).checksum
     )
@@ -474,7 +474,7 @@ def test_feed_request_ahead_of_the_log_ends_the_connection() -> None:
     bench = mounted(5)
     assert bench.say(feed_request(6)) == []
     (closing,) = bench.others
-    assert isinstance(closing, CloseConnection)
+    assert isinstance(closing, CloseClientConnection)
     assert closing.connection_id == 1
 
 
@@ -536,13 +536,13 @@ def test_failed_read_fails_those_who_asked_and_poisons_nothing() -> None:
     """H1: the same transaction is served as soon as it can be."""
     bench = Bench(99)
     assert bench.say(data_request(40)) == []
-    assert bench.reads == [ReadRecords(tid(40), 60)]
-    assert bench.step(ReadFailed(tid(40), "no quorum")) == {
+    assert bench.reads == [FetchRecords(tid(40), 60)]
+    assert bench.step(StoreReadFailed(tid(40), "no quorum")) == {
         1: [TransactionDataResponse(request_id(), tid(40), None, 0, "no quorum")]
     }
     bench.now = 10.0
     assert bench.say(data_request(40)) == []
-    assert bench.reads == [ReadRecords(tid(40), 60)] * 2
+    assert bench.reads == [FetchRecords(tid(40), 60)] * 2
     heard = bench.step(RecordsRead(tid(40), batch(40, 60)))
     assert [type(m) for m in heard[1]] == [TransactionDataResponse]
     assert heard[1] == bench.say(data_request(40))
@@ -553,16 +553,16 @@ def test_what_no_replica_can_give_fails_for_those_who_asked_for_it_alone() -> No
     meanwhile without a pause, and the lost one is asked for anew after a while."""
     bench = Bench(99)
     assert bench.say(data_request(40), data_request(41)) == []
-    assert bench.reads == [ReadRecords(tid(40), 60)]
-    lost = ReadFailed(tid(40), "record 40 is damaged", is_unreadable=True)
+    assert bench.reads == [FetchRecords(tid(40), 60)]
+    lost = StoreReadFailed(tid(40), "record 40 is damaged", is_unreadable=True)
     said = TransactionDataResponse(request_id(), tid(40), None, 0, "record 40 is damaged")
     assert bench.step(lost) == {1: [said]}
-    assert bench.reads[1:] == [ReadRecords(tid(41), 59)]
+    assert bench.reads[1:] == [FetchRecords(tid(41), 59)]
     heard = bench.step(RecordsRead(tid(41), batch(41, 59)))
     assert [answer.transaction_id for answer in heard[1]] == [41]  # type: ignore[attr-defined]
     assert bench.say(data_request(40)) == [said]
     assert bench.say(data_request(3)) == []
-    assert bench.reads[2:] == [ReadRecords(tid(3), 37)], "not beyond the lost one"
+    assert bench.reads[2:] == [FetchRecords(tid(3), 37)], "not beyond the lost one"
     assert bench.machine.state().unreadable == 1
     bench.step(RecordsRead(tid(3), batch(3, 37)))
     assert bench.machine.deadline == pytest.approx(UNREADABLE_SECONDS)
@@ -571,22 +571,22 @@ def test_what_no_replica_can_give_fails_for_those_who_asked_for_it_alone() -> No
     assert bench.machine.deadline is None
     assert bench.machine.state().unreadable == 0
     assert bench.say(data_request(40)) == []
-    assert bench.reads[3:] == [ReadRecords(tid(40), 1)]
+    assert bench.reads[3:] == [FetchRecords(tid(40), 1)]
 
 
 def test_a_feed_waits_before_what_no_replica_can_give_and_others_go_on() -> None:
     """F-20: it is not skipped; and a client that has it already is fed what follows."""
     bench = Bench(9)
     assert bench.say(mount(3)) == []
-    assert bench.reads == [ReadRecords(tid(4), 6, with_data=False)]
-    bench.step(ReadFailed(tid(4), "record 4 is damaged", with_data=False, is_unreadable=True))
+    assert bench.reads == [FetchRecords(tid(4), 6, with_data=False)]
+    bench.step(StoreReadFailed(tid(4), "record 4 is damaged", with_data=False, is_unreadable=True))
     assert bench.say(mount(4, client=8), connection=2, client=8) == []
-    assert bench.reads[1:] == [ReadRecords(tid(5), 5, with_data=False)]
+    assert bench.reads[1:] == [FetchRecords(tid(5), 5, with_data=False)]
     heard = bench.step(RecordsRead(tid(5), header_columns(batch(5, 5)), with_data=False))
     assert [*heard] == [2]
     bench.now = UNREADABLE_SECONDS
     assert bench.step() == {}
-    assert bench.reads[2:] == [ReadRecords(tid(4), 1, with_data=False)]
+    assert bench.reads[2:] == [FetchRecords(tid(4), 1, with_data=False)]
     heard = bench.step(RecordsRead(tid(4), header_columns(batch(4, 1)), with_data=False))
     assert [*heard] == [1], "repaired"
 
@@ -595,7 +595,7 @@ def test_failed_read_that_nobody_wants_any_more_leaves_no_deadline() -> None:
     """A deadline in the past would have the machine stepped without end."""
     bench = Bench(99)
     bench.say(data_request(40))
-    bench.step(ReadFailed(tid(40), "no quorum"))
+    bench.step(StoreReadFailed(tid(40), "no quorum"))
     assert bench.machine.deadline == pytest.approx(RETRY_SECONDS_MIN)
     bench.now = RETRY_SECONDS_MIN
     bench.step()
@@ -618,14 +618,14 @@ def test_transaction_asked_for_too_early_is_served_once_committed() -> None:
 def test_feed_whose_read_failed_tries_again_after_a_pause() -> None:
     bench = Bench(9)
     assert bench.say(mount(-1)) == []
-    assert bench.reads == [ReadRecords(tid(0), 10, with_data=False)]
-    bench.step(ReadFailed(tid(0), str(UnavailableError("no replica")), with_data=False))
+    assert bench.reads == [FetchRecords(tid(0), 10, with_data=False)]
+    bench.step(StoreReadFailed(tid(0), str(UnavailableError("no replica")), with_data=False))
     assert bench.machine.deadline == pytest.approx(RETRY_SECONDS_MIN)
     bench.step()
     assert len(bench.reads) == 1
     bench.now = RETRY_SECONDS_MIN
     bench.step()
-    assert bench.reads == [ReadRecords(tid(0), 10, with_data=False)] * 2
+    assert bench.reads == [FetchRecords(tid(0), 10, with_data=False)] * 2
     headers = header_columns(batch(0, 10))
     assert bench.step(RecordsRead(tid(0), headers, with_data=False)) == {1: [*fed(0, 10), READY]}
     assert bench.machine.deadline is None
@@ -750,7 +750,7 @@ def test_partition_that_comes_back_cuts_off_its_clients() -> None:
     bench = mounted()
     bench.step(PartitionRevoked(comes_back=True))
     (closing,) = bench.others
-    assert isinstance(closing, CloseConnection)
+    assert isinstance(closing, CloseClientConnection)
     assert closing.connection_id == 1
 
 

@@ -21,7 +21,7 @@ from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection, Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
@@ -199,7 +199,7 @@ Scene = Callable[[World, Host], Coroutine[Any, Any, None]]
 def play(scene: Scene, seeds: int = 3) -> None:
     for seed in range(seeds):
         loop = SimulatedLoop(seed)
-        sites = Sites(loop, seed, Trace())
+        sites = Sites(loop, seed, RunTrace())
 
         async def run(sites: Sites = sites) -> None:
             world = World(sites)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from waltz.server.clients.subscriptions import (
     TOPOLOGY_PUSH_SECONDS,
-    ClusterChanged,
     Event,
     Stopped,
     Subscribed,
     SubscriberLeft,
     Subscriptions,
     TellTopology,
+    TopologyChanged,
 )
 
 
@@ -29,7 +29,7 @@ class World:
 
 def test_every_subscriber_is_told_of_a_change() -> None:
     """LC-61."""
-    assert World(1, 2).told(ClusterChanged()) == [1, 2]
+    assert World(1, 2).told(TopologyChanged()) == [1, 2]
 
 
 def test_whoever_subscribes_knows_what_there_is() -> None:
@@ -38,10 +38,10 @@ def test_whoever_subscribes_knows_what_there_is() -> None:
 
 def test_changes_in_quick_succession_are_told_once() -> None:
     world = World(1)
-    assert world.told(ClusterChanged(), ClusterChanged()) == [1]
+    assert world.told(TopologyChanged(), TopologyChanged()) == [1]
     world.now += TOPOLOGY_PUSH_SECONDS / 2
-    assert world.told(ClusterChanged()) == []
-    assert world.told(ClusterChanged()) == []
+    assert world.told(TopologyChanged()) == []
+    assert world.told(TopologyChanged()) == []
     assert world.machine.deadline is not None
     world.now = world.machine.deadline
     assert world.told() == [1]
@@ -51,7 +51,7 @@ def test_changes_in_quick_succession_are_told_once() -> None:
 def test_a_full_connection_is_told_when_it_has_room() -> None:
     world = World(1, 2)
     world.full.add(2)
-    assert world.told(ClusterChanged()) == [1]
+    assert world.told(TopologyChanged()) == [1]
     world.now += TOPOLOGY_PUSH_SECONDS
     assert world.told() == []
     world.full.clear()
@@ -63,15 +63,15 @@ def test_a_full_connection_is_told_when_it_has_room() -> None:
 def test_who_has_left_is_told_nothing() -> None:
     world = World(1, 2)
     world.full.add(1)
-    world.told(ClusterChanged())
+    world.told(TopologyChanged())
     world.full.clear()
     assert world.told(SubscriberLeft(1), SubscriberLeft(7)) == []
     assert world.machine.deadline is None
     world.now += 1.0
-    assert world.machine.step([ClusterChanged()], world.now) == [TellTopology((2,))]
+    assert world.machine.step([TopologyChanged()], world.now) == [TellTopology((2,))]
 
 
 def test_it_ends() -> None:
     world = World(1)
-    assert world.told(ClusterChanged(), Stopped()) == []
+    assert world.told(TopologyChanged(), Stopped()) == []
     assert world.machine.closed

@@ -6,7 +6,7 @@ from tests.server.builders import PARTITION, batch, data_request, request_id, ti
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
 from waltz.server.feeding.backlog import Backlog
 from waltz.server.feeding.feed_cache import FeedCache
-from waltz.server.feeding.fetches import Fetches, ReadRecords
+from waltz.server.feeding.fetches import Fetches, FetchRecords
 from waltz.server.feeding.outbox import Outbox, Send
 from waltz.server.feeding.transaction_data import DataRequests
 from waltz.wire.client_protocol import TransactionDataResponse
@@ -56,7 +56,7 @@ def test_hundred_requests_for_an_old_record_are_one_read() -> None:
     for connection in range(100):
         bench.requests.ask(connection, data_request(50))
     assert bench.serve() == []
-    assert bench.fetches.take_started() == [ReadRecords(tid(50), 50)]
+    assert bench.fetches.take_started() == [FetchRecords(tid(50), 50)]
     bench.fetches.end(tid(50))
     bench.cache.add(PARTITION, batch(50, 50))
     bench.requests.wake_fetching()

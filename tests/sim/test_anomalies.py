@@ -7,16 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from waltz.sim.judges.anomalies import check_anomalies
-from waltz.sim.judges.history import Ending, Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, Ending, FedRecord, History
 from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)
 
 
-def fed(transaction_id: int, context: int, attempt: int = 1) -> Fed:
+def fed(transaction_id: int, context: int, attempt: int = 1) -> FedRecord:
     request_id = RequestId(ClientId(1), Generation(1), P, 10 * context + attempt)
-    return Fed(TransactionId(transaction_id), request_id, 0, Payload(context, attempt).encode())
+    return FedRecord(
+        TransactionId(transaction_id), request_id, 0, Payload(context, attempt).encode()
+    )
 
 
 def clean() -> History:
@@ -24,7 +26,7 @@ def clean() -> History:
     history = History()
     for context in (1, 2, 3, 4):
         assert history.submit("a", P) == context
-        history.end(context, Verdict.COMMITTED)
+        history.end(context, ContextVerdict.COMMITTED)
     for follower in ("a", "b"):
         history.feed(follower, P).extend(fed(number, number + 1) for number in range(4))
     return history
@@ -71,11 +73,11 @@ def lose_for_one(history: History) -> None:
 
 
 def show_what_was_refused(history: History) -> None:
-    history.submissions[2].endings[:] = [Ending(Verdict.REFUSED, 4)]
+    history.submissions[2].endings[:] = [Ending(ContextVerdict.REFUSED, 4)]
 
 
 def show_what_was_said_to_be_unwritten(history: History) -> None:
-    history.submissions[2].endings[:] = [Ending(Verdict.UNWRITTEN, 4)]
+    history.submissions[2].endings[:] = [Ending(ContextVerdict.UNWRITTEN, 4)]
 
 
 def swap(history: History) -> None:
@@ -109,6 +111,6 @@ def test_contexts_that_were_under_way_together_may_be_in_any_order() -> None:
     for context in (1, 2):
         assert history.submit("a", P) == context
     for context in (1, 2):
-        history.end(context, Verdict.COMMITTED)
+        history.end(context, ContextVerdict.COMMITTED)
     history.feed("a", P).extend([fed(0, 2), fed(1, 1)])
     assert check_anomalies(history) == []

@@ -7,25 +7,25 @@ import pytest
 from waltz.client.transaction import Transaction, TransactionBuilder
 from waltz.errors import ClientClosedError, NotFoundError
 from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.judges.history import Fed, History, Refusal, Verdict
-from waltz.sim.judges.payload import Kind, Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History, LockRefusal
+from waltz.sim.judges.payload import EntryKind, Payload
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(1)
 
 
 def application() -> Application:
-    return Application("client", History(), Trace(), lambda: 0.0)
+    return Application("client", History(), RunTrace(), lambda: 0.0)
 
 
 def no_fetch(partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
     raise AssertionError("the data is here")
 
 
-def apply(user: Application, transaction_id: int, payload: Payload) -> Fed:
+def apply(user: Application, transaction_id: int, payload: Payload) -> FedRecord:
     request_id = RequestId(ClientId(1), Generation(1), P, transaction_id)
-    fed = Fed(TransactionId(transaction_id), request_id, 7, payload.encode())
+    fed = FedRecord(TransactionId(transaction_id), request_id, 7, payload.encode())
     user.apply_transaction(
         Transaction(request_id, fed.transaction_id, fed.header, fed.data, no_fetch)
     )
@@ -59,8 +59,8 @@ def test_what_is_fed_is_written_down_and_moves_the_mark() -> None:
 
 def test_its_state_is_what_was_counted_and_what_is_on_the_accounts() -> None:
     user = application()
-    apply(user, 0, Payload(1, 1, Kind.COUNT, entries=((2, 41),)))
-    apply(user, 1, Payload(2, 1, Kind.DEPOSIT, entries=((2, 1),)))
+    apply(user, 0, Payload(1, 1, EntryKind.COUNT, entries=((2, 41),)))
+    apply(user, 1, Payload(2, 1, EntryKind.DEPOSIT, entries=((2, 1),)))
     assert user.values == {(P, 2): 41}
     assert user.accounts(P).balance(2) == 101
     assert user.accounts(PartitionId(0)).balance(2) == 100
@@ -68,8 +68,10 @@ def test_its_state_is_what_was_counted_and_what_is_on_the_accounts() -> None:
 
 def test_contexts_say_what_they_are_based_on_and_what_they_lock() -> None:
     user = application()
-    drawn = intent(user, Draft(Kind.COUNT, (1, 2), (3,), (4,), ((1, 9),)))
-    assert written(drawn) == Payload(1, 1, Kind.COUNT, -1, (1, 2), (3,), (4,), ((1, 9),), b"pad")
+    drawn = intent(user, Draft(EntryKind.COUNT, (1, 2), (3,), (4,), ((1, 9),)))
+    assert written(drawn) == Payload(
+        1, 1, EntryKind.COUNT, -1, (1, 2), (3,), (4,), ((1, 9),), b"pad"
+    )
     apply(user, 0, Payload(99, 1))
     assert written(drawn).mark == 0
     assert written(drawn).attempt == 3
@@ -82,24 +84,26 @@ def test_a_context_may_have_nothing_to_write() -> None:
 
 
 def test_every_attempt_and_ending_is_written_down() -> None:
-    drawn = intent(application(), Draft(Kind.NOTE))
+    drawn = intent(application(), Draft(EntryKind.NOTE))
     first, second = written(drawn), written(drawn)
     drawn.on_completion(True)
     assert drawn.submission.written == [(5, first.encode()), (5, second.encode())]
-    assert drawn.submission.has_ended(Verdict.COMMITTED)
+    assert drawn.submission.has_ended(ContextVerdict.COMMITTED)
     assert drawn.ended.is_set()
 
 
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (ClientClosedError("closed"), Verdict.FAILED),
-        (NotFoundError("no such partition"), Verdict.UNWRITTEN),
-        (ValueError("whatever"), Verdict.FAILED),
+        (ClientClosedError("closed"), ContextVerdict.FAILED),
+        (NotFoundError("no such partition"), ContextVerdict.UNWRITTEN),
+        (ValueError("whatever"), ContextVerdict.FAILED),
     ],
 )
-def test_an_exception_says_whether_it_may_be_written(error: Exception, verdict: Verdict) -> None:
-    drawn = intent(application(), Draft(Kind.NOTE))
+def test_an_exception_says_whether_it_may_be_written(
+    error: Exception, verdict: ContextVerdict
+) -> None:
+    drawn = intent(application(), Draft(EntryKind.NOTE))
     drawn.on_exception(error)
     (ending,) = drawn.submission.endings
     assert (ending.verdict, ending.text) == (verdict, repr(error))
@@ -110,18 +114,18 @@ def test_expiry_and_refusal_are_endings_too() -> None:
     expired, refused = intent(user, None), intent(user, None)
     expired.on_expiration()
     refused.on_completion(False)
-    assert expired.submission.has_ended(Verdict.EXPIRED)
-    assert refused.submission.has_ended(Verdict.REFUSED)
+    assert expired.submission.has_ended(ContextVerdict.EXPIRED)
+    assert refused.submission.has_ended(ContextVerdict.REFUSED)
 
 
 def test_refused_locks_are_kept_with_what_the_attempt_was_based_on() -> None:
     user = application()
-    drawn = intent(user, Draft(Kind.NOTE, write_locks=(1,)))
+    drawn = intent(user, Draft(EntryKind.NOTE, write_locks=(1,)))
     apply(user, 0, Payload(99, 1))
     written(drawn)
     apply(user, 1, Payload(98, 1))
     drawn.on_lock_failure(TransactionId(1))
-    assert drawn.submission.refusals == [Refusal(TransactionId(0), TransactionId(1))]
+    assert drawn.submission.refusals == [LockRefusal(TransactionId(0), TransactionId(1))]
 
 
 def test_exceptions_of_callbacks_are_kept() -> None:

@@ -12,11 +12,11 @@ import pytest
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import ClientClosedError, SubmitCancelledError
 from waltz.sim.applications.application import Application
-from waltz.sim.applications.bulks import ROWS_MAX, Bulk
+from waltz.sim.applications.bulks import ROWS_MAX, BulkCall
 from waltz.sim.applications.workloads import ClientPlan
-from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.judges.payload import Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 PLAN = ClientPlan(work="many", transactions=100, padding_bytes_max=10)
@@ -38,19 +38,19 @@ class Log:
             raise self.error
         for each in data:
             mark = TransactionId(self.user.get_client_high_water_mark(partition_id) + 1)
-            self.user.take(partition_id, Fed(mark, REQUEST, 0, each))
+            self.user.take(partition_id, FedRecord(mark, REQUEST, 0, each))
         return np.arange(len(data)) + self.shift
 
 
 def application() -> Application:
-    return Application("client", History(), Trace(), lambda: 0.0)
+    return Application("client", History(), RunTrace(), lambda: 0.0)
 
 
-def called(bulk: Bulk, log: Log) -> None:
+def called(bulk: BulkCall, log: Log) -> None:
     asyncio.run(bulk.append(cast(AsyncWaltzClient, log)))
 
 
-def verdicts(user: Application) -> set[Verdict]:
+def verdicts(user: Application) -> set[ContextVerdict]:
     submissions = user.history.submissions.values()
     return {ending.verdict for each in submissions for ending in each.endings}
 
@@ -58,8 +58,8 @@ def verdicts(user: Application) -> set[Verdict]:
 @pytest.mark.parametrize("seed", range(20))
 def test_equal_seeds_write_equal_rows_and_no_more_than_are_left(seed: int) -> None:
     one, other = application(), application()
-    first = Bulk(Random(seed), one, 3, PLAN, 5)
-    Bulk(Random(seed), other, 3, PLAN, 5)
+    first = BulkCall(Random(seed), one, 3, PLAN, 5)
+    BulkCall(Random(seed), other, 3, PLAN, 5)
     assert one.history.submissions == other.history.submissions
     assert 1 <= len(first.numbers) <= min(5, ROWS_MAX)
     for number in first.numbers:
@@ -71,24 +71,24 @@ def test_equal_seeds_write_equal_rows_and_no_more_than_are_left(seed: int) -> No
 
 def test_what_is_returned_is_looked_up_in_what_was_applied() -> None:
     user = application()
-    called(Bulk(Random(1), user, 1, PLAN, 9), Log(user))
-    assert verdicts(user) == {Verdict.COMMITTED}
+    called(BulkCall(Random(1), user, 1, PLAN, 9), Log(user))
+    assert verdicts(user) == {ContextVerdict.COMMITTED}
     assert (user.errors, user.history.open_count("client")) == ([], 0)
     liar = application()
-    called(Bulk(Random(1), liar, 1, PLAN, 9), Log(liar, shift=1))
+    called(BulkCall(Random(1), liar, 1, PLAN, 9), Log(liar, shift=1))
     assert "was reported as transaction 1 of partition 0" in liar.errors[0]
 
 
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (ClientClosedError("closed"), Verdict.FAILED),
-        (SubmitCancelledError("nothing was sent"), Verdict.UNWRITTEN),
+        (ClientClosedError("closed"), ContextVerdict.FAILED),
+        (SubmitCancelledError("nothing was sent"), ContextVerdict.UNWRITTEN),
     ],
 )
 def test_what_it_raises_says_whether_rows_may_be_in_the_log(
-    error: Exception, verdict: Verdict
+    error: Exception, verdict: ContextVerdict
 ) -> None:
     user = application()
-    called(Bulk(Random(2), user, 1, PLAN, 9), Log(user, error=error))
+    called(BulkCall(Random(2), user, 1, PLAN, 9), Log(user, error=error))
     assert verdicts(user) == {verdict}

@@ -7,8 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from waltz.sim.judges.checkers import check_users
-from waltz.sim.judges.history import Ending, Fed, History, OutcomeTold, Refusal, Verdict
-from waltz.sim.judges.payload import Kind, Payload
+from waltz.sim.judges.history import (
+    ContextVerdict,
+    Ending,
+    FedRecord,
+    History,
+    LockRefusal,
+    OutcomeTold,
+)
+from waltz.sim.judges.payload import EntryKind, Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)
@@ -19,12 +26,12 @@ class Run:
 
     def __init__(self, *payloads: Payload) -> None:
         self.history = History()
-        self.log: dict[PartitionId, list[Fed]] = {P: []}
+        self.log: dict[PartitionId, list[FedRecord]] = {P: []}
         for payload in payloads:
             context = self.history.submit("client", P)
             assert context == payload.context
             self.history.submissions[context].written.append((context, payload.encode()))
-            self.history.end(context, Verdict.COMMITTED)
+            self.history.end(context, ContextVerdict.COMMITTED)
             self.log[P].append(fed(len(self.log[P]), payload))
         self.history.feed("client", P).extend(self.log[P])
 
@@ -40,13 +47,13 @@ class Run:
         return check_users(self.history, self.log)
 
 
-def fed(transaction_id: int, payload: Payload) -> Fed:
+def fed(transaction_id: int, payload: Payload) -> FedRecord:
     request_id = RequestId(ClientId(1), Generation(1), P, payload.context)
-    return Fed(TransactionId(transaction_id), request_id, payload.context, payload.encode())
+    return FedRecord(TransactionId(transaction_id), request_id, payload.context, payload.encode())
 
 
 def count(context: int, value: int, mark: int) -> Payload:
-    return Payload(context, 1, Kind.COUNT, mark, write_locks=(1,), entries=((1, value),))
+    return Payload(context, 1, EntryKind.COUNT, mark, write_locks=(1,), entries=((1, value),))
 
 
 def counting() -> Run:
@@ -82,11 +89,11 @@ def change_the_header(run: Run) -> None:
 
 
 def say_not_committed(run: Run) -> None:
-    run.history.submissions[2].endings[:] = [Ending(Verdict.REFUSED, 9)]
+    run.history.submissions[2].endings[:] = [Ending(ContextVerdict.REFUSED, 9)]
 
 
 def say_unwritten(run: Run) -> None:
-    run.history.submissions[2].endings[:] = [Ending(Verdict.UNWRITTEN, 9, "NotFoundError()")]
+    run.history.submissions[2].endings[:] = [Ending(ContextVerdict.UNWRITTEN, 9, "NotFoundError()")]
 
 
 def never_answer(run: Run) -> None:
@@ -94,7 +101,7 @@ def never_answer(run: Run) -> None:
 
 
 def answer_twice(run: Run) -> None:
-    run.history.submissions[2].endings.append(Ending(Verdict.COMMITTED, 9))
+    run.history.submissions[2].endings.append(Ending(ContextVerdict.COMMITTED, 9))
 
 
 def go_to_another_partition(run: Run) -> None:
@@ -110,19 +117,19 @@ def overwrite_an_update(run: Run) -> None:
 
 
 def pass_a_lock_that_was_taken(run: Run) -> None:
-    run.put(2, Payload(3, 2, Kind.NOTE, 0, write_locks=(1,)))
+    run.put(2, Payload(3, 2, EntryKind.NOTE, 0, write_locks=(1,)))
 
 
 def pass_a_read_lock_that_was_taken(run: Run) -> None:
-    run.put(2, Payload(3, 2, Kind.NOTE, 0, read_locks=(1,)))
+    run.put(2, Payload(3, 2, EntryKind.NOTE, 0, read_locks=(1,)))
 
 
 def refuse_for_what_was_applied(run: Run) -> None:
-    run.history.submissions[3].refusals.append(Refusal(TransactionId(1), TransactionId(1)))
+    run.history.submissions[3].refusals.append(LockRefusal(TransactionId(1), TransactionId(1)))
 
 
 def refuse_for_what_never_was(run: Run) -> None:
-    run.history.submissions[3].refusals.append(Refusal(TransactionId(1), TransactionId(7)))
+    run.history.submissions[3].refusals.append(LockRefusal(TransactionId(1), TransactionId(7)))
 
 
 def say(run: Run, context: int, transaction_id: int | None) -> None:
@@ -183,9 +190,10 @@ def test_every_broken_promise_is_found(spoil: Callable[[Run], None], promise: st
 
 
 @pytest.mark.parametrize(
-    "verdict", [Verdict.COMMITTED, Verdict.FAILED, Verdict.EXPIRED, Verdict.LOST]
+    "verdict",
+    [ContextVerdict.COMMITTED, ContextVerdict.FAILED, ContextVerdict.EXPIRED, ContextVerdict.LOST],
 )
-def test_who_does_not_know_may_find_it_in_the_log(verdict: Verdict) -> None:
+def test_who_does_not_know_may_find_it_in_the_log(verdict: ContextVerdict) -> None:
     run = counting()
     run.history.submissions[2].endings[:] = [Ending(verdict, 9)]
     assert run.violations() == []
@@ -204,16 +212,16 @@ def test_append_locks_are_taken_but_not_checked() -> None:
 
 def test_refusals_for_what_was_not_applied_are_right() -> None:
     run = counting()
-    run.history.submissions[3].refusals.append(Refusal(TransactionId(0), TransactionId(1)))
+    run.history.submissions[3].refusals.append(LockRefusal(TransactionId(0), TransactionId(1)))
     assert run.violations() == []
 
 
-TRANSFER = Payload(2, 1, Kind.TRANSFER, 0, write_locks=(1, 2), entries=((1, 80), (2, 130)))
-AUDIT = Payload(3, 1, Kind.AUDIT, 1, read_locks=(1, 2), entries=((1, 80), (2, 130)))
+TRANSFER = Payload(2, 1, EntryKind.TRANSFER, 0, write_locks=(1, 2), entries=((1, 80), (2, 130)))
+AUDIT = Payload(3, 1, EntryKind.AUDIT, 1, read_locks=(1, 2), entries=((1, 80), (2, 130)))
 
 
 def banking(transfer: Payload = TRANSFER, audit: Payload = AUDIT) -> Run:
-    deposit = Payload(1, 1, Kind.DEPOSIT, -1, append_locks=(2,), entries=((2, 10),))
+    deposit = Payload(1, 1, EntryKind.DEPOSIT, -1, append_locks=(2,), entries=((2, 10),))
     return Run(deposit, transfer, audit)
 
 
@@ -227,10 +235,10 @@ def test_a_clean_bank_has_no_violation() -> None:
 def test_a_transfer_that_makes_money_or_debts_is_found(
     entries: tuple[tuple[int, int], ...],
 ) -> None:
-    bad = Payload(2, 1, Kind.TRANSFER, 0, write_locks=(1, 2), entries=entries)
+    bad = Payload(2, 1, EntryKind.TRANSFER, 0, write_locks=(1, 2), entries=entries)
     assert banking(transfer=bad).violations()[0].startswith("I7 money: transaction 1")
 
 
 def test_an_audit_that_saw_an_older_state_is_found() -> None:
-    bad = Payload(3, 1, Kind.AUDIT, 1, read_locks=(1, 2), entries=((1, 100), (2, 110)))
+    bad = Payload(3, 1, EntryKind.AUDIT, 1, read_locks=(1, 2), entries=((1, 100), (2, 110)))
     assert banking(audit=bad).violations()[0].startswith("I7 money: transaction 2")

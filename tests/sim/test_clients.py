@@ -10,13 +10,13 @@ import pytest
 
 from waltz.host import Host
 from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import Client, submit
+from waltz.sim.applications.clients import SimulatedClient, submit
 from waltz.sim.applications.workloads import ClientPlan
 from waltz.sim.faults.kinds import Crash, Stop
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.history import History, Verdict
-from waltz.sim.judges.payload import Kind
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.history import ContextVerdict, History
+from waltz.sim.judges.payload import EntryKind
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster, server_addresses
@@ -43,7 +43,7 @@ class Field:
 
     def __init__(self, *plans: ClientPlan) -> None:
         self.loop = SimulatedLoop(1)
-        self.sites = Sites(self.loop, 1, Trace())
+        self.sites = Sites(self.loop, 1, RunTrace())
         self.strikes = Strikes(self.sites)
         self.cluster = SimulatedCluster(self.sites, SHAPE, UUID(int=1))
         self.progress = asyncio.Event()
@@ -51,7 +51,7 @@ class Field:
         self.total = sum(plan.transactions for plan in plans)
         self.peace = asyncio.Event()
         self.clients = [
-            Client(self, f"client-{number}", plan, Random(number))
+            SimulatedClient(self, f"client-{number}", plan, Random(number))
             for number, plan in enumerate(plans)
         ]
 
@@ -59,7 +59,7 @@ class Field:
         return 5
 
     def application(self, name: str, kind: str = "plain") -> Application:
-        return Application(name, self.history, Trace(), self.loop.time)
+        return Application(name, self.history, RunTrace(), self.loop.time)
 
     async def reached(self, progress: float) -> None:
         while self.history.ended_count < progress * self.total:
@@ -95,7 +95,7 @@ class Field:
     def names(self) -> list[str]:
         return [client.name for client in self.clients]
 
-    def verdicts(self) -> set[Verdict]:
+    def verdicts(self) -> set[ContextVerdict]:
         return {e.verdict for s in self.history.submissions.values() for e in s.endings}
 
 
@@ -117,7 +117,7 @@ def test_a_client_works_off_its_plan_and_looks_on() -> None:
     field = Field(WRITER, ClientPlan(work="append"))
     field.play()
     assert len(field.history.submissions) == 30
-    assert field.verdicts() == {Verdict.COMMITTED}
+    assert field.verdicts() == {ContextVerdict.COMMITTED}
     feeds = [field.history.feed(name, P) for name in field.names]
     assert len(feeds[0]) == 30
     assert feeds[0] == feeds[1]
@@ -131,7 +131,7 @@ def test_a_client_that_dies_goes_on_with_what_its_application_remembers(forgets:
     field = Field(plan)
     field.play(crash(0.3), crash(0.7))
     assert len(field.history.submissions) == 30
-    assert Verdict.LOST in field.verdicts()
+    assert ContextVerdict.LOST in field.verdicts()
     names = ["client-0", "client-0~2", "client-0~3"] if forgets else ["client-0"]
     assert [*field.history.feeds] == names
     for name in names:
@@ -143,7 +143,7 @@ def test_a_client_that_is_ended_tells_its_contexts() -> None:
     field = Field(ClientPlan(work="append", transactions=30, concurrency=10))
     field.play(stop(0.3))
     assert len(field.history.submissions) == 30
-    assert Verdict.LOST not in field.verdicts()
+    assert ContextVerdict.LOST not in field.verdicts()
 
 
 def test_a_client_that_has_not_come_yet_can_be_ended() -> None:
@@ -166,7 +166,7 @@ def test_a_context_that_is_refused_has_ended_too() -> None:
     field = Field(ClientPlan(work="append"))
     user = field.application("user")
     unknown = PartitionId(9)
-    intent = Intent(user, unknown, lambda _, __: Draft(Kind.NOTE), header=0, padding=b"")
+    intent = Intent(user, unknown, lambda _, __: Draft(EntryKind.NOTE), header=0, padding=b"")
 
     async def main(host: Host) -> None:
         from waltz.client.client_shell import AsyncWaltzClient
@@ -180,7 +180,7 @@ def test_a_context_that_is_refused_has_ended_too() -> None:
 
     field.loop.run_until_complete(scene())
     field.loop.shut_down()
-    assert intent.submission.has_ended(Verdict.UNWRITTEN)
+    assert intent.submission.has_ended(ContextVerdict.UNWRITTEN)
 
 
 def test_clients_ask_what_became_of_their_appends_and_the_answers_are_written_down() -> None:

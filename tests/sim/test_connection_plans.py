@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from waltz.sim.faults.connection_plans import broken_connections, hostile_peers, meddling
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import (
     Crash,
     Disconnection,
@@ -19,7 +19,7 @@ from waltz.sim.faults.kinds import (
 from waltz.sim.simulated_network import Way
 
 CLIENTS, SERVERS = ("client-0", "client-1"), ("server-0", "server-1")
-STAGE = Stage(("storage-0",), SERVERS, CLIENTS)
+STAGE = FaultStage(("storage-0",), SERVERS, CLIENTS)
 
 
 def drawn() -> list[Fault]:

@@ -10,7 +10,7 @@ from waltz.sim.faults.contest_plans import (
     lone_tails,
     outlived_tails,
 )
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import (
     CoordinatorSlowness,
     Crash,
@@ -25,7 +25,7 @@ from waltz.sim.faults.plans import PLANS
 
 STORAGES = ("storage-0", "storage-1", "storage-2")
 SERVERS = ("server-0", "server-1")
-STAGE = Stage(STORAGES, SERVERS, ("client-0",))
+STAGE = FaultStage(STORAGES, SERVERS, ("client-0",))
 
 
 def test_a_contested_partition_loses_owners_and_replicas_while_all_are_late() -> None:
@@ -45,7 +45,9 @@ def test_contests_often_begin_when_a_partition_is_still_empty() -> None:
 
 
 def test_replicas_come_and_go_in_all_manners_while_others_fail() -> None:
-    stage = Stage(STORAGES, SERVERS, ("client-0",), spares=("new-0", "new-1"), partition_count=2)
+    stage = FaultStage(
+        STORAGES, SERVERS, ("client-0",), spares=("new-0", "new-1"), partition_count=2
+    )
     nodes = {*stage.storages, *stage.spares}
     manners, alone, kinds = set(), set(), set()
     for seed in range(300):

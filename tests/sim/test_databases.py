@@ -11,8 +11,8 @@ from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.judges.history import History
-from waltz.sim.judges.payload import Kind, Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.payload import EntryKind, Payload
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import ProcessKilled
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -35,7 +35,7 @@ def transactions(first: int, count: int) -> list[Transaction]:
             RequestId(ClientId(1), Generation(1), P, number + 1),
             TransactionId(number),
             -3,
-            Payload(number, 1, Kind.COUNT, entries=((7, number),)).encode(),
+            Payload(number, 1, EntryKind.COUNT, entries=((7, number),)).encode(),
             fetch,
         )
         for number in range(first, first + count)
@@ -46,7 +46,7 @@ def application(
     database: SimulatedDatabase, history: History, random: Random | None = None
 ) -> DatabaseApplication:
     return DatabaseApplication(
-        "client", history, Trace(), lambda: 0.0, random or Quiet(1), database
+        "client", history, RunTrace(), lambda: 0.0, random or Quiet(1), database
     )
 
 

@@ -17,7 +17,7 @@ from waltz.sim.faults.disk_plans import (
     old_disk,
     slow_disk,
 )
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import (
     BitFlips,
     Crash,
@@ -30,9 +30,9 @@ from waltz.sim.faults.kinds import (
 )
 from waltz.sim.faults.kinds import SlowDisk as SlowDisk
 from waltz.sim.faults.plans import PLANS, Draw
-from waltz.sim.simulated_disk import Operation
+from waltz.sim.simulated_disk import DiskOperation
 
-STAGE = Stage(("storage-0", "storage-1", "storage-2"), ("server-0",), ("client-0",))
+STAGE = FaultStage(("storage-0", "storage-1", "storage-2"), ("server-0",), ("client-0",))
 HARMFUL = BitFlips | LostDisk | OldDisk | LostFiles
 
 
@@ -64,7 +64,7 @@ def test_only_plans_that_say_so_harm_disks() -> None:
 
 
 def test_all_kinds_of_disk_work_fail() -> None:
-    assert {value for values in OPERATIONS for value in values} == {o.value for o in Operation}
+    assert {value for values in OPERATIONS for value in values} == {o.value for o in DiskOperation}
     failures = [
         fault for faults in runs(failing_disk) for fault in faults if isinstance(fault, DiskFailure)
     ]

@@ -17,7 +17,7 @@ from waltz.sim.faults.disk_strikes import (
 )
 from waltz.sim.faults.kinds import BitFlips, DiskFailure
 from waltz.sim.loop import SimulatedLoop
-from waltz.sim.simulated_disk import Operation, PartlyDoneError, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, PartlyDoneError, SimulatedDisk
 
 FAILURE = DiskFailure(
     progress=0.0, name="node", operations=("write", "sync"), passed=2, count=2, done=0.25
@@ -27,7 +27,9 @@ FAILURE = DiskFailure(
 def test_the_operations_named_fail_after_some_have_passed() -> None:
     failing = FailingOperations(FAILURE)
     failed: list[tuple[int, float]] = []
-    for number, operation in enumerate((Operation.READ, *[Operation.WRITE, Operation.SYNC] * 4)):
+    for number, operation in enumerate(
+        (DiskOperation.READ, *[DiskOperation.WRITE, DiskOperation.SYNC] * 4)
+    ):
         try:
             failing(operation, "/file")
         except PartlyDoneError as error:
@@ -43,7 +45,7 @@ def test_a_failing_disk_waits_for_operations_but_not_for_ever() -> None:
         assert loop.time() == FAILURE_SECONDS_MAX
         for _ in range(4):
             try:
-                failing(Operation.SYNC, "/file")
+                failing(DiskOperation.SYNC, "/file")
             except PartlyDoneError:
                 continue
         await failing.over()

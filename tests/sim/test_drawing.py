@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from waltz.sim.faults.drawing import Stage, crash, moments, pause_seconds, some, span_seconds
+from waltz.sim.faults.drawing import FaultStage, crash, moments, pause_seconds, some, span_seconds
 
-STAGE = Stage(("storage-0", "storage-1"), ("server-0",), ("client-0", "client-1"))
+STAGE = FaultStage(("storage-0", "storage-1"), ("server-0",), ("client-0", "client-1"))
 
 
 def test_links_are_all_pairs_that_talk() -> None:
@@ -18,7 +18,7 @@ def test_links_are_all_pairs_that_talk() -> None:
 
 def test_moments_are_in_order_and_as_many_as_the_run_is_long() -> None:
     for length in (1, 10):
-        stage = Stage(("a",), ("b",), ("c",), length)
+        stage = FaultStage(("a",), ("b",), ("c",), length)
         counts = set()
         for seed in range(100):
             drawn = moments(Random(seed), stage, 3)

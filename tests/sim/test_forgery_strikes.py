@@ -10,7 +10,7 @@ import pytest
 
 from waltz.sim.faults.kinds import Forgery
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster
@@ -29,7 +29,7 @@ FORGERY = Forgery(
 @pytest.mark.parametrize("shows_token", [True, False])
 def test_a_forger_is_heard_and_leaves_nothing_behind(shows_token: bool) -> None:
     loop = SimulatedLoop(1)
-    trace = Trace()
+    trace = RunTrace()
     sites = Sites(loop, 1, trace)
     cluster = SimulatedCluster(sites, SHAPE, UUID(int=1))
     strikes = Strikes(sites)
@@ -56,7 +56,7 @@ def test_a_forger_is_heard_and_leaves_nothing_behind(shows_token: bool) -> None:
 def test_nobody_there_is_no_error() -> None:
     """Before anything of the cluster runs."""
     loop = SimulatedLoop(1)
-    sites = Sites(loop, 1, Trace())
+    sites = Sites(loop, 1, RunTrace())
     strikes = Strikes(sites)
     try:
         loop.run_until_complete(sites.unless_broken(strikes.strike(FORGERY)))

@@ -12,7 +12,7 @@ from waltz.errors import ConfigurationError, CoordinatorLostError, UnavailableEr
 from waltz.sim.faults.growth_strikes import TRIES_MAX, TRY_AGAIN_SECONDS, Act, add_as_operators
 from waltz.sim.faults.kinds import AddedPartitions
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster
@@ -65,7 +65,7 @@ def test_one_that_is_never_let_is_told() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_cluster_has_them_whoever_died(seed: int) -> None:
     loop = SimulatedLoop(seed)
-    trace = Trace()
+    trace = RunTrace()
     sites = Sites(loop, seed, trace)
     cluster = SimulatedCluster(sites, SHAPE, UUID(int=1))
     strikes = Strikes(sites)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz.sim.judges.history import History, Verdict
+from waltz.sim.judges.history import ContextVerdict, History
 from waltz.types import PartitionId
 
 P = PartitionId(0)
@@ -11,7 +11,7 @@ P = PartitionId(0)
 def test_contexts_are_numbered_and_moments_tell_what_came_first() -> None:
     history = History()
     first, second = history.submit("a", P), history.submit("b", P)
-    history.end(first, Verdict.COMMITTED)
+    history.end(first, ContextVerdict.COMMITTED)
     third = history.submit("a", P)
     assert (first, second, third) == (1, 2, 3)
     moments = [
@@ -27,28 +27,28 @@ def test_whoever_waits_for_endings_hears_of_each() -> None:
     heard: list[int] = []
     history = History(on_end=lambda: heard.append(history.ended_count))
     for _ in range(2):
-        history.end(history.submit("a", P), Verdict.REFUSED)
+        history.end(history.submit("a", P), ContextVerdict.REFUSED)
     assert heard == [1, 2]
 
 
 def test_what_a_dead_client_had_open_is_lost_and_nothing_else() -> None:
     history = History()
     contexts = [history.submit(name, P) for name in ("a", "a", "b")]
-    history.end(contexts[0], Verdict.COMMITTED)
+    history.end(contexts[0], ContextVerdict.COMMITTED)
     assert history.open_count("a") == 1
-    assert history.abandon("a", Verdict.LOST) == [contexts[1]]
-    assert history.abandon("a", Verdict.LOST) == []
-    assert history.abandon("nobody", Verdict.LOST) == []
+    assert history.abandon("a", ContextVerdict.LOST) == [contexts[1]]
+    assert history.abandon("a", ContextVerdict.LOST) == []
+    assert history.abandon("nobody", ContextVerdict.LOST) == []
     assert [[e.verdict for e in s.endings] for s in history.submissions.values()] == [
-        [Verdict.COMMITTED], [Verdict.LOST], [],
+        [ContextVerdict.COMMITTED], [ContextVerdict.LOST], [],
     ]  # fmt: skip
     assert (history.open_count("a"), history.open_count("b")) == (0, 1)
     assert history.ended_count == 2
 
 
 def test_only_two_verdicts_deny_that_a_transaction_is_in_the_log() -> None:
-    assert {verdict for verdict in Verdict if verdict.denies} == {
-        Verdict.REFUSED, Verdict.UNWRITTEN,
+    assert {verdict for verdict in ContextVerdict if verdict.denies} == {
+        ContextVerdict.REFUSED, ContextVerdict.UNWRITTEN,
     }  # fmt: skip
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.sim.judges.payload import OPENING_BALANCE, Accounts, Kind, Payload
+from waltz.sim.judges.payload import OPENING_BALANCE, Accounts, EntryKind, Payload
 
 FULL = Payload(
     context=7,
     attempt=3,
-    kind=Kind.TRANSFER,
+    kind=EntryKind.TRANSFER,
     mark=2**40,
     write_locks=(1, 2),
     read_locks=(3,),
@@ -38,11 +38,11 @@ def test_what_a_transaction_changes_is_what_it_locks_for_others() -> None:
 def test_accounts_are_a_fold_over_transfers_and_deposits() -> None:
     accounts = Accounts()
     for payload in (
-        Payload(1, 1, Kind.DEPOSIT, entries=((1, 10),)),
-        Payload(2, 1, Kind.TRANSFER, entries=((1, 70), (2, 140))),
-        Payload(3, 1, Kind.DEPOSIT, entries=((1, 5),)),
-        Payload(4, 1, Kind.AUDIT, entries=((1, 0), (2, 0))),
-        Payload(5, 1, Kind.COUNT, entries=((1, 0),)),
+        Payload(1, 1, EntryKind.DEPOSIT, entries=((1, 10),)),
+        Payload(2, 1, EntryKind.TRANSFER, entries=((1, 70), (2, 140))),
+        Payload(3, 1, EntryKind.DEPOSIT, entries=((1, 5),)),
+        Payload(4, 1, EntryKind.AUDIT, entries=((1, 0), (2, 0))),
+        Payload(5, 1, EntryKind.COUNT, entries=((1, 0),)),
     ):
         accounts.apply(payload)
     assert [accounts.balance(number) for number in (1, 2, 3)] == [75, 140, OPENING_BALANCE]

@@ -20,7 +20,7 @@ from waltz.sim.faults.placement_strikes import (
     wanted_by,
 )
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster, machine_of, replica_id_of
@@ -127,7 +127,7 @@ def test_an_operator_gives_up_when_the_coordinator_stays_away() -> None:
 def test_replicas_of_a_running_cluster_are_reassigned() -> None:
     """ST-40: through an outage that the change begins in."""
     loop = SimulatedLoop(1)
-    sites = Sites(loop, 1, Trace())
+    sites = Sites(loop, 1, RunTrace())
     shape = ClusterShape(
         partition_count=1,
         storage_count=3,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import (
     KINDS,
     AddedPartitions,
@@ -70,7 +70,7 @@ F = TypeVar("F", bound=Moment)
 STORAGES = ("storage-0", "storage-1", "storage-2")
 SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
-STAGE = Stage(STORAGES, SERVERS, CLIENTS)
+STAGE = FaultStage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
 ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Forgery}
 """What needs more machines than others have, somebody between them, or a stranger."""
@@ -122,7 +122,7 @@ def test_faults_strike_nobody_twice_at_once_and_only_who_is_there(name: str) -> 
 @pytest.mark.parametrize("name", PLANS)
 def test_longer_runs_have_more_faults(name: str) -> None:
     short = sum(len(PLANS[name].draw(Random(seed), STAGE)) for seed in range(50))
-    stage = Stage(STORAGES, SERVERS, CLIENTS, length=10)
+    stage = FaultStage(STORAGES, SERVERS, CLIENTS, length=10)
     long = sum(len(PLANS[name].draw(Random(seed), stage)) for seed in range(50))
     assert long > 5 * short or name == "none"
 

@@ -9,7 +9,7 @@ from waltz.errors import PostponedError
 from waltz.sim.applications.postponing import DELAY_SECONDS, PostponingApplication
 from waltz.sim.judges.history import History
 from waltz.sim.judges.payload import Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)
@@ -34,7 +34,7 @@ def transactions(first: int, count: int) -> list[Transaction]:
 def test_what_is_applied_is_told_and_never_more() -> None:
     seen: set[object] = set()
     for seed in range(200):
-        user = PostponingApplication("client", History(), Trace(), lambda: 0.0, Random(seed))
+        user = PostponingApplication("client", History(), RunTrace(), lambda: 0.0, Random(seed))
         handed = transactions(5, 4)
         assert user.choose_prefetch(handed) == handed
         try:
@@ -56,7 +56,7 @@ def test_it_is_fed_headers_alone() -> None:
 
 
 def test_an_error_has_a_delay() -> None:
-    user = PostponingApplication("client", History(), Trace(), lambda: 0.0, Random(1))
+    user = PostponingApplication("client", History(), RunTrace(), lambda: 0.0, Random(1))
     delays = set()
     for first in range(0, 400, 4):
         try:

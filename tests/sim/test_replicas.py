@@ -8,13 +8,13 @@ from zlib import crc32
 import pytest
 
 from waltz.record import NewRecord, pack_records, request_id_bytes
-from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.judges.payload import Payload
 from waltz.sim.judges.replicas import (
     FILE_HEADER_BYTES,
     Marks,
     MarkWatch,
-    Replica,
+    ReplicaDisk,
     agreement,
     durable_part,
     held_by_enough,
@@ -30,8 +30,8 @@ from waltz.types import ClientId, Generation, PartitionId, RequestId, Transactio
 P = PartitionId(0)
 
 
-def fed(transaction_id: int, context: int) -> Fed:
-    return Fed(
+def fed(transaction_id: int, context: int) -> FedRecord:
+    return FedRecord(
         TransactionId(transaction_id),
         RequestId(ClientId(1), Generation(1), P, context),
         context,
@@ -42,8 +42,8 @@ def fed(transaction_id: int, context: int) -> Fed:
 LOG = [fed(0, 1), fed(1, 2), fed(2, 3)]
 
 
-def replica(records: list[Fed], marks: Marks = Marks(1, -1, -1)) -> Replica:  # noqa: B008
-    return Replica({P: records}, {P: marks})
+def replica(records: list[FedRecord], marks: Marks = Marks(1, -1, -1)) -> ReplicaDisk:  # noqa: B008
+    return ReplicaDisk({P: records}, {P: marks})
 
 
 # Reading
@@ -99,7 +99,7 @@ def test_bytes_after_the_last_record_and_wrong_index_entries_are_left_over() -> 
     assert found(whole, first, second, 0) == []
     assert found(whole, first, first) == [f"{stem}.idx says 128 of record 1; it is at {second}"]
     assert found(whole, first, second, 900) == [f"{stem}.idx says 900 of record 2; it is at None"]
-    replicas = {"storage-0": Replica({}, {}, {P: ["something"]})}
+    replicas = {"storage-0": ReplicaDisk({}, {}, {P: ["something"]})}
     (violation,) = tidiness(replicas, {P: ["storage-0"]})
     assert violation == "I12 convergence: storage-0, partition 0: something"
     assert tidiness(replicas, {P: []}) == []
@@ -165,7 +165,7 @@ def test_a_change_of_replicas_that_does_not_come_to_its_end_is_found() -> None:
 def committed_history() -> History:
     history = History()
     for _ in LOG:
-        history.end(history.submit("client", P), Verdict.COMMITTED)
+        history.end(history.submit("client", P), ContextVerdict.COMMITTED)
     return history
 
 
@@ -195,14 +195,16 @@ def test_of_disks_that_were_harmed_less_is_asked() -> None:
 
 def test_what_nobody_was_promised_may_lie_anywhere() -> None:
     history = History()
-    history.end(history.submit("client", P), Verdict.FAILED)
+    history.end(history.submit("client", P), ContextVerdict.FAILED)
     assert held_by_enough(history, {"a": replica([])}, {P: "a"}) == []
 
 
 FIRST = Marks(session_id=3, low_water_mark=0, local_low_water_mark=0)
 
 
-def watched(*looks: Replica, log: list[Fed] = LOG, harmed: tuple[str, ...] = ()) -> list[str]:
+def watched(
+    *looks: ReplicaDisk, log: list[FedRecord] = LOG, harmed: tuple[str, ...] = ()
+) -> list[str]:
     watch = MarkWatch()
     for look in looks:
         watch.look({"a": look}, harmed)

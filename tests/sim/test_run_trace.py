@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 
 
-def trace(*facts: object) -> Trace:
-    made = Trace()
+def trace(*facts: object) -> RunTrace:
+    made = RunTrace()
     made.note(0.5, "bytes", *facts)
     return made
 
@@ -17,7 +17,7 @@ def test_equal_traces_have_equal_digests_and_others_do_not() -> None:
 
 
 def test_comments_appear_in_their_place_and_do_not_change_the_digest() -> None:
-    commented = Trace()
+    commented = RunTrace()
     commented.comment(0.25, "before")
     commented.note(0.5, "bytes", "a", 1)
     commented.comment(0.75, "after")

@@ -19,7 +19,7 @@ from waltz.sim.faults.kinds import Stop
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.history import History
 from waltz.sim.judges.replicas import agreement
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import ADMIN_PORT, PORT, SimulatedCluster
@@ -37,8 +37,8 @@ SHAPE = ClusterShape(
 def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:
     """PM-04, SD-12: three replicas, several segment files each, the same records."""
     loop = SimulatedLoop(1)
-    cluster = SimulatedCluster(Sites(loop, 1, Trace()), SHAPE, UUID(int=1))
-    user = Application("client", History(), Trace(), loop.time)
+    cluster = SimulatedCluster(Sites(loop, 1, RunTrace()), SHAPE, UUID(int=1))
+    user = Application("client", History(), RunTrace(), loop.time)
 
     async def main(host: Host) -> None:
         async with AsyncWaltzClient(host, user) as client:
@@ -68,7 +68,9 @@ def test_what_a_client_appends_lies_on_every_disk_across_segments() -> None:
 
 def test_spares_run_and_belong_to_nobody() -> None:
     loop = SimulatedLoop(1)
-    cluster = SimulatedCluster(Sites(loop, 1, Trace()), replace(SHAPE, spare_count=1), UUID(int=1))
+    cluster = SimulatedCluster(
+        Sites(loop, 1, RunTrace()), replace(SHAPE, spare_count=1), UUID(int=1)
+    )
 
     async def scene() -> None:
         await cluster.start()
@@ -87,10 +89,10 @@ def test_spares_run_and_belong_to_nobody() -> None:
 def test_everything_can_be_stopped_and_started_again() -> None:
     """SV-31, SN-04: in an orderly way, without a loss."""
     loop = SimulatedLoop(1)
-    cluster = SimulatedCluster(Sites(loop, 1, Trace()), SHAPE, UUID(int=1))
+    cluster = SimulatedCluster(Sites(loop, 1, RunTrace()), SHAPE, UUID(int=1))
     strikes = Strikes(cluster.sites)
     names = (*cluster.storages, *cluster.servers)
-    user = Application("client", History(), Trace(), loop.time)
+    user = Application("client", History(), RunTrace(), loop.time)
 
     async def main(host: Host) -> None:
         async with AsyncWaltzClient(host, user) as client:
@@ -122,8 +124,8 @@ def test_everything_can_be_stopped_and_started_again() -> None:
 def test_storage_nodes_and_servers_can_come_later() -> None:
     """ST-39, ST-40: a replica more, filled by the server that is there or the one that comes."""
     loop = SimulatedLoop(1)
-    cluster = SimulatedCluster(Sites(loop, 1, Trace()), SHAPE, UUID(int=1))
-    user = Application("client", History(), Trace(), loop.time)
+    cluster = SimulatedCluster(Sites(loop, 1, RunTrace()), SHAPE, UUID(int=1))
+    user = Application("client", History(), RunTrace(), loop.time)
 
     def with_one_more(placement: StoragePlacement) -> StoragePlacement:
         address = Address("storage-3", PORT)

@@ -10,7 +10,7 @@ import pytest
 
 from waltz.errors import DirectoryInUseError
 from waltz.host import Space
-from waltz.sim.simulated_disk import SECTOR_BYTES, Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import SECTOR_BYTES, DiskOperation, SimulatedDisk, fail_nth
 
 PATH = "/directory/file"
 
@@ -107,7 +107,7 @@ def test_after_a_failed_sync_the_writes_are_seen_but_never_durable() -> None:
     disk = make_disk(b"old")
     file = disk.open(PATH)
     file.write_at(0, b"new")
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(OSError, match="sync number 1"):
         file.sync()
     file.sync()
@@ -117,7 +117,7 @@ def test_after_a_failed_sync_the_writes_are_seen_but_never_durable() -> None:
 
 def test_failed_write_may_have_written_a_part() -> None:
     disk = make_disk()
-    disk.fault = fail_nth(Operation.WRITE, 2, errno.ENOSPC)
+    disk.fault = fail_nth(DiskOperation.WRITE, 2, errno.ENOSPC)
     file = disk.open(PATH)
     file.write_at(0, b"abcd")
     with pytest.raises(OSError, match="write number 2") as caught:
@@ -134,7 +134,7 @@ def test_operations_are_counted() -> None:
     file.write_at(0, b"x")
     file.write_at(1, b"x")
     file.sync()
-    assert disk.counts == {Operation.OPEN: 1, Operation.WRITE: 2, Operation.SYNC: 1}
+    assert disk.counts == {DiskOperation.OPEN: 1, DiskOperation.WRITE: 2, DiskOperation.SYNC: 1}
 
 
 def test_lock_is_exclusive_until_released_and_goes_with_a_rename() -> None:
@@ -201,7 +201,7 @@ def test_file_opened_to_read_is_read() -> None:
     disk = make_disk(b"abc")
     file = disk.open_to_read(PATH)
     assert (file.size(), file.read_at(1, 9)) == (3, b"bc")
-    disk.fault = fail_nth(Operation.READ, 1)
+    disk.fault = fail_nth(DiskOperation.READ, 1)
     with pytest.raises(OSError, match="read number 1"):
         file.read_at(0, 3)
     assert file.read_at(0, 3) == b"abc"
@@ -273,7 +273,7 @@ def test_faults_say_how_much_of_the_operation_was_done_and_may_last() -> None:
     file = disk.open(PATH)
     for done, found in ((0.0, b""), (0.75, b"abc"), (1.0, b"abcd")):
         file.truncate(0)
-        disk.fault = fail_nth(Operation.WRITE, 1, errno.ENOSPC, done=done)
+        disk.fault = fail_nth(DiskOperation.WRITE, 1, errno.ENOSPC, done=done)
         with pytest.raises(OSError, match="write number 1") as caught:
             file.write_at(0, b"abcd")
         assert caught.value.errno == errno.ENOSPC
@@ -283,11 +283,11 @@ def test_faults_say_how_much_of_the_operation_was_done_and_may_last() -> None:
     file.sync()
     file.write_at(0, b"ab")
     file.write_at(2, b"cd")
-    disk.fault = fail_nth(Operation.SYNC, 1, done=0.5)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1, done=0.5)
     with pytest.raises(OSError, match="sync number 1"):
         file.sync()
     assert disk.crash_clone(Random(0)).content(PATH) == b"ab"
-    disk.fault = fail_nth(Operation.PREALLOCATE, 2, forever=True)
+    disk.fault = fail_nth(DiskOperation.PREALLOCATE, 2, forever=True)
     file.preallocate(10)
     for number in (2, 3):
         with pytest.raises(OSError, match=f"preallocate number {number}"):

@@ -12,7 +12,7 @@ import pytest
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import CONNECT_SECONDS_MAX, WRITE_BUFFER_BYTES_LOW
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import Process, SimulatedLoop
 from waltz.sim.simulated_network import ProcessNetwork, SimulatedNetwork, Way, draw_weather
 from waltz.types import Address
@@ -26,7 +26,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.loop = SimulatedLoop(seed)
         random = Random(seed)
-        self.trace = Trace()
+        self.trace = RunTrace()
         self.network = SimulatedNetwork(self.loop, random, draw_weather(random), self.trace)
         self.server = Process("server")
         self.client = Process("client")

@@ -12,9 +12,9 @@ import pytest
 from waltz.errors import ConfigurationError, CoordinatorLostError
 from waltz.host import Host
 from waltz.machine_shell import Mailbox, run
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import Process, SimulatedLoop
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.sites import InvariantError, ProcessEndedError, Sites, until_stopped
 
 FILE = "/data/file"
@@ -27,7 +27,7 @@ def play(
 ) -> None:
     for seed in range(seeds):
         loop = SimulatedLoop(seed)
-        sites = Sites(loop, seed, Trace(), look)
+        sites = Sites(loop, seed, RunTrace(), look)
         try:
             loop.run_until_complete(scene(sites))
             assert loop.failures() == []
@@ -145,7 +145,7 @@ def test_disks_fail_and_are_slow_as_their_machine_says() -> None:
             await host.workers.run_blocking(lambda: host.disk.remove("/data/none"))
         seconds.append(asyncio.get_running_loop().time() - before)
 
-    def refuse(operation: Operation, path: str) -> None:
+    def refuse(operation: DiskOperation, path: str) -> None:
         raise OSError("refused")
 
     async def scene(sites: Sites) -> None:

@@ -40,7 +40,7 @@ from waltz.sim.faults.kinds import (
     count_of,
 )
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
@@ -55,7 +55,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.loop = SimulatedLoop(seed)
-        self.trace = Trace()
+        self.trace = RunTrace()
         self.sites = Sites(self.loop, seed, self.trace)
         self.strikes = Strikes(self.sites)
         self.starts: list[str] = []

@@ -20,24 +20,24 @@ from waltz.sim.applications.workloads import (
     lone_client,
     slow_consumer,
 )
-from waltz.sim.judges.history import Fed, History
-from waltz.sim.judges.payload import Kind, Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.history import FedRecord, History
+from waltz.sim.judges.payload import EntryKind, Payload
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 P = PartitionId(0)
 BY_WORK = {
-    "append": {Kind.NOTE},
-    "count": {Kind.COUNT},
-    "bank": {Kind.TRANSFER, Kind.DEPOSIT, Kind.AUDIT},
-    "alone": {Kind.NOTE},
-    "many_locks": {Kind.COUNT},
-    "crowd": {Kind.COUNT},
+    "append": {EntryKind.NOTE},
+    "count": {EntryKind.COUNT},
+    "bank": {EntryKind.TRANSFER, EntryKind.DEPOSIT, EntryKind.AUDIT},
+    "alone": {EntryKind.NOTE},
+    "many_locks": {EntryKind.COUNT},
+    "crowd": {EntryKind.COUNT},
 }
 
 
 def application() -> Application:
-    return Application("client", History(), Trace(), lambda: 0.0)
+    return Application("client", History(), RunTrace(), lambda: 0.0)
 
 
 def write(user: Application, work: str, seed: int, number: int = 0) -> Payload | None:
@@ -50,7 +50,7 @@ def write(user: Application, work: str, seed: int, number: int = 0) -> Payload |
 def deposit(user: Application, payload: Payload) -> None:
     mark = user.get_client_high_water_mark(P)
     request_id = RequestId(ClientId(1), Generation(1), P, 1)
-    user.take(P, Fed(TransactionId(mark + 1), request_id, 0, payload.encode()))
+    user.take(P, FedRecord(TransactionId(mark + 1), request_id, 0, payload.encode()))
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -83,7 +83,7 @@ def test_each_kind_of_work_writes_its_kinds_of_transactions(work: str) -> None:
 def test_counting_contexts_write_one_more_than_was_applied_last() -> None:
     user = application()
     for key in range(KEYS):
-        deposit(user, Payload(99, 1, Kind.COUNT, entries=((key, 41),)))
+        deposit(user, Payload(99, 1, EntryKind.COUNT, entries=((key, 41),)))
     payload = write(user, "count", 1)
     assert payload is not None
     assert payload.entries == ((payload.write_locks[0], 42),)
@@ -92,7 +92,7 @@ def test_counting_contexts_write_one_more_than_was_applied_last() -> None:
 def test_transfers_lock_both_accounts_and_keep_the_sum() -> None:
     user = application()
     payloads = [write(user, "bank", seed) for seed in range(100)]
-    transfers = [p for p in payloads if p is not None and p.kind is Kind.TRANSFER]
+    transfers = [p for p in payloads if p is not None and p.kind is EntryKind.TRANSFER]
     assert len(transfers) > 10
     for payload in transfers:
         assert payload.write_locks == tuple(account for account, _ in payload.entries)
@@ -102,18 +102,18 @@ def test_transfers_lock_both_accounts_and_keep_the_sum() -> None:
 def test_nobody_transfers_what_is_not_there() -> None:
     user = application()
     for account in range(ACCOUNTS):
-        deposit(user, Payload(99, 1, Kind.DEPOSIT, entries=((account, -100),)))
+        deposit(user, Payload(99, 1, EntryKind.DEPOSIT, entries=((account, -100),)))
     payloads = [write(user, "bank", seed) for seed in range(100)]
-    assert not any(p is not None and p.kind is Kind.TRANSFER for p in payloads)
+    assert not any(p is not None and p.kind is EntryKind.TRANSFER for p in payloads)
     assert None in payloads
 
 
 def test_audits_read_all_accounts_and_deposits_read_none() -> None:
     payloads = [write(application(), "bank", seed) for seed in range(100)]
     for payload in payloads:
-        if payload is None or payload.kind is Kind.TRANSFER:
+        if payload is None or payload.kind is EntryKind.TRANSFER:
             continue
-        is_audit = payload.kind is Kind.AUDIT
+        is_audit = payload.kind is EntryKind.AUDIT
         assert payload.read_locks == (tuple(range(ACCOUNTS)) if is_audit else ())
         assert payload.write_locks == ()
         assert bool(payload.append_locks) != is_audit

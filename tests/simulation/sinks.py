@@ -40,13 +40,13 @@ from waltz.host import Host, Workers
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.sim.applications.application import Application, Draft, Intent
 from waltz.sim.applications.clients import fed_in, submit
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.history import History
 from waltz.sim.judges.overseer import Overseer
-from waltz.sim.judges.payload import Kind
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.payload import EntryKind
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop, SimulationError
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster
@@ -54,7 +54,7 @@ from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
 from waltz.spark import sink, sink_state
 from waltz.spark.codes import ROWS_CHANGED
-from waltz.spark.sink import SinkAccess, Written, write_rows
+from waltz.spark.sink import SinkAccess, TaskRows, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.types import PartitionId
 
@@ -166,7 +166,7 @@ class SinkRun:
     def __init__(self, seed: int, plan: str) -> None:
         self.source = f"{seed}/sink/{plan}"
         self.violations: list[str] = []
-        self.written: list[Written] = []
+        self.written: list[TaskRows] = []
         self.failures: Counter[str] = Counter()
         self.attempts = 0
         self.killed = 0
@@ -177,7 +177,7 @@ class SinkRun:
             [self._draw_rows(batch, task) for task in range(TASKS)] for batch in range(BATCHES)
         ]
         self._loop = SimulatedLoop(self.source, virtual_seconds_max=RUN_SECONDS_MAX)
-        self._trace = Trace()
+        self._trace = RunTrace()
         self._sites = Sites(self._loop, self.source, self._trace, Overseer().look)
         self._shape = ClusterShape(
             partition_count=PARTITIONS,
@@ -189,7 +189,7 @@ class SinkRun:
         self._cluster = SimulatedCluster(self._sites, self._shape, key)
         self._strikes = Strikes(self._sites, self._cluster.is_outdated)
         self._names = [f"executor-{task}-{copy}" for task in range(TASKS) for copy in range(COPIES)]
-        stage = Stage(self._shape.storages, self._shape.servers, [*self._names, "stranger"])
+        stage = FaultStage(self._shape.storages, self._shape.servers, [*self._names, "stranger"])
         self._plan = PLANS[plan]
         self._faults = self._plan.draw(Random(f"{self.source}/faults"), stage)
         self._strikes.expect(self._faults)
@@ -314,7 +314,7 @@ class SinkRun:
         self._is_over = True
         self._next_batch.set()
 
-    async def _attempt(self, host: Host, batch: int, task: int, random: Random) -> Written:
+    async def _attempt(self, host: Host, batch: int, task: int, random: Random) -> TaskRows:
         rows = self._rows[batch][task].copy()
         random.shuffle(rows)
         host = replace(host, workers=_Workers(host.workers, self._batons))
@@ -329,7 +329,7 @@ class SinkRun:
         identity = TaskIdentity("sink", batch, task, "run")
         baton = Baton(lambda: write_rows(access, identity, _arrow(rows)))
         self._batons.append(baton)
-        written: Written = await baton.run()
+        written: TaskRows = await baton.run()
         if written.appended + written.found != len(rows):
             self.violations.append(f"{identity}: {written} of {len(rows)} rows")
         return written
@@ -346,7 +346,7 @@ class SinkRun:
                     Intent(
                         self._stranger,
                         partition_id,
-                        lambda application, partition_id: Draft(Kind.NOTE),
+                        lambda application, partition_id: Draft(EntryKind.NOTE),
                         header=-1,
                         padding=b"",
                     ),

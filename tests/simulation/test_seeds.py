@@ -22,7 +22,7 @@ from tests.shares import one_in
 from waltz.sim.applications.workloads import WORKLOADS
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.scenario import Scenario, draw_scenario
-from waltz.sim.simulation import Outcome, play, simulate
+from waltz.sim.simulation import RunOutcome, play, simulate
 
 SCENES = [
     pytest.param(workload, plan, marks=[pytest.mark.long] * (column != row % len(WORKLOADS)))
@@ -48,7 +48,7 @@ REGRESSIONS = [
 ]
 
 
-def check(outcome: Outcome) -> None:
+def check(outcome: RunOutcome) -> None:
     scenario = outcome.scenario
     replay = (
         f"replay: python -m proofs --seed {scenario.seed} --workload {scenario.workload}"

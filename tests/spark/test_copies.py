@@ -11,7 +11,7 @@ from waltz.spark.copies import (
     ARCHIVE,
     TASK_BLOCKS,
     Copy,
-    Difference,
+    CopyDifference,
     comparable_to,
     comparisons,
     first_difference,
@@ -83,7 +83,7 @@ def test_ranges_have_the_copies_that_reach_so_far() -> None:
 
 
 def test_the_first_difference_is_named_with_whom_most_contradict() -> None:
-    def found(**sides: Iterator[dict[str, Any]]) -> Difference | None:
+    def found(**sides: Iterator[dict[str, Any]]) -> CopyDifference | None:
         return first_difference(run(0, 5), sides)
 
     assert found(a=rows(), b=rows()) is None

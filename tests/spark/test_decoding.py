@@ -25,7 +25,7 @@ from tests.spark.listed_log import ListedLog
 from tests.spark.test_schema import columns
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.data_source import WaltzDataSource
-from waltz.spark.decoding import Decoding
+from waltz.spark.decoding import RowDecoding
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import record_batch
 from waltz.spark.spark_options import parse_options
@@ -41,7 +41,7 @@ def schema_of(data: DataType, *more: StructField) -> StructType:
 def decoded(
     schema: StructType, serializer: str, data: list[bytes], undecodable: str = "fail"
 ) -> list[dict[str, Any]]:
-    decoding = Decoding.of(schema, serializer, undecodable)
+    decoding = RowDecoding.of(schema, serializer, undecodable)
     batch = record_batch(PartitionId(3), columns(7, data), decoding.raw)
     (found,) = decoding.apply([batch])
     assert found.schema == decoding.schema
@@ -108,11 +108,11 @@ def test_or_becomes_null_or_is_set_apart(serializer: str, kind: DataType, bad: b
 
 def test_a_schema_that_does_not_go_with_the_options_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1004 undecodable=quarantine needs a col"):
-        Decoding.of(schema_of(ACCOUNT), "json", "quarantine")
+        RowDecoding.of(schema_of(ACCOUNT), "json", "quarantine")
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1004 column data is bigint; serializer="):
-        Decoding.of(schema_of(LongType()), "string", "fail")
+        RowDecoding.of(schema_of(LongType()), "string", "fail")
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1004 the schema asks for undecodable"):
-        Decoding.of(schema_of(ACCOUNT, StructField("undecodable", BinaryType())), "json", "null")
+        RowDecoding.of(schema_of(ACCOUNT, StructField("undecodable", BinaryType())), "json", "null")
 
 
 def test_a_read_without_a_schema_knows_strings_only() -> None:
@@ -130,7 +130,7 @@ def test_a_read_without_a_schema_knows_strings_only() -> None:
 def test_a_reader_decodes_what_it_reads() -> None:
     schema = StructType([StructField("data", ACCOUNT)])
     options = parse_options({"cluster": "127.0.0.1:7100", "serializer": "json"})
-    decoding = Decoding.of(schema, options.serializer, options.undecodable)
+    decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
     log = ListedLog([b'{"account":1}', b'{"account":2}'])
     source = WaltzReader(options, decoding.raw, log.open, decoding=decoding)
     found = pa.Table.from_batches(

@@ -21,7 +21,7 @@ from waltz.spark.pipelines.definition import parse_definition
 from waltz.spark.pipelines.derived import lag, take_in
 from waltz.spark.pipelines.proof import verify
 from waltz.spark.progress import PartitionLag
-from waltz.spark.sink import Written, write_rows
+from waltz.spark.sink import TaskRows, write_rows
 from waltz.spark.tasks import LogAccess
 from waltz.testing import InMemoryCluster
 from waltz.types import PartitionId
@@ -88,7 +88,7 @@ def test_a_sink_writes_to_new_partitions_and_finds_what_an_earlier_attempt_wrote
             write_rows(access, identity(), dying())
         written = write_rows(access, identity(), [batch_of(rows)])
         assert written.appended + written.found == 40
-        assert write_rows(access, identity(run="again"), [batch_of(rows)]) == Written(0, 40)
+        assert write_rows(access, identity(run="again"), [batch_of(rows)]) == TaskRows(0, 40)
         assert Counter(log_of(cluster)) == Counter(rows)
 
 

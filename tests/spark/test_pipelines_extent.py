@@ -8,7 +8,7 @@ import pytest
 
 from waltz.errors import NotFoundError
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.extent import Claims, Extent, different_blocks, extent_of
+from waltz.spark.pipelines.extent import Extent, StatedExtent, different_blocks, extent_of
 from waltz.spark.pipelines.table_store import BLOCK_TRANSACTIONS
 from waltz.types import PartitionId, TransactionId
 
@@ -22,7 +22,7 @@ def extent(
     def digest_of(wanted: TransactionRange) -> str:
         return f"d{wanted.end}" if wanted.first else "d0"
 
-    claims = Claims(
+    claims = StatedExtent(
         {PartitionId(each): TransactionId(mark) for each, mark in marks.items()},
         BLOCKS if blocks is None else blocks,
         {0: mentioned},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.spark.pipelines.fold import (
-    Place,
+    RowPlace,
     State,
     TableDifference,
     WrongRow,
@@ -25,12 +25,12 @@ from waltz.spark.pipelines.tables import Function
 
 FUNCTIONS: tuple[Function, ...] = ("count", "count_if", "sum", "min", "max", "first", "last")
 MEASURES: dict[str, Function] = {f"the_{each}": each for each in FUNCTIONS}
-Row = tuple[Place, list[Any]]
+Row = tuple[RowPlace, list[Any]]
 
 
 def rows(*values: Any) -> list[Row]:
     return [
-        (Place(number, 0), [each, each is not None and each > 0, each, each, each, each, each])
+        (RowPlace(number, 0), [each, each is not None and each > 0, each, each, each, each, each])
         for number, each in enumerate(values)
     ]
 
@@ -59,7 +59,7 @@ def test_rows_come_to_the_same_in_any_order(values: list[int | None], random: An
 
 
 def test_of_one_transactions_elements_the_position_says_which_is_first() -> None:
-    states = [started(["first", "last"], [n, n], Place(7, 1, n)) for n in (2, 0, 1)]
+    states = [started(["first", "last"], [n, n], RowPlace(7, 1, n)) for n in (2, 0, 1)]
     assert reduce(lambda one, other: merged(["first", "last"], one, other), states).values == [0, 2]
 
 
@@ -71,11 +71,11 @@ def test_values_are_as_sqlite_keeps_them() -> None:
     assert stored(datetime(2026, 1, 2, 3, 4, 5, tzinfo=there)) == "2026-01-02 01:04:05"
     assert stored(datetime(2026, 1, 2, 3, 4, 5, 250_000, tzinfo=UTC)) == "2026-01-02 03:04:05.25"
     assert stored(bytearray(b"x")) == b"x"
-    assert started(["max"], [float("nan")], Place(0, 0)).values == [None]
-    assert started(["count"], [float("nan")], Place(0, 0)).values == [1]
+    assert started(["max"], [float("nan")], RowPlace(0, 0)).values == [None]
+    assert started(["count"], [float("nan")], RowPlace(0, 0)).values == [1]
 
 
-def told(made_of: list[Row], changed: tuple[Place, ...] = (), **cells: Any) -> TableDifference:
+def told(made_of: list[Row], changed: tuple[RowPlace, ...] = (), **cells: Any) -> TableDifference:
     """Say what is wrong with the row once some of its cells have been changed."""
     state = folded(made_of)
     names = [*MEASURES, "first_partition", "first_transaction_id"]
@@ -111,7 +111,7 @@ def test_a_row_that_lost_its_last_transactions_parts_at_the_first_of_these() -> 
 
 
 def test_where_the_log_has_changed_its_blocks_say_where() -> None:
-    found = told(rows(5, 3, 2), (Place(1, 0), Place(2, 0)), the_sum=8)
+    found = told(rows(5, 3, 2), (RowPlace(1, 0), RowPlace(2, 0)), the_sum=8)
     assert found.transaction_id == 1
     assert "where this row has 2 transactions" in str(found)
 

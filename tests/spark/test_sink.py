@@ -21,7 +21,7 @@ from waltz import (
     WaltzClientCallbacks,
 )
 from waltz.errors import ConfigurationError, HistoryChangedError, VersionConflictError
-from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
+from waltz.spark.sink import SinkAccess, TaskRows, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress
 from waltz.testing import Faults, InMemoryCluster
 
@@ -96,7 +96,7 @@ ROWS: list[Row] = [(n % 2, n % 3, b"row %d" % n) for n in range(40)]
 def test_rows_are_in_the_log_in_their_order_when_the_task_ends(cluster: InMemoryCluster) -> None:
     """PS-07."""
     written = write_rows(InMemoryAccess(cluster).access, identity(), batches_of(ROWS))
-    assert written == Written(appended=40, found=0)
+    assert written == TaskRows(appended=40, found=0)
     assert log_of(cluster) == sorted(ROWS, key=lambda row: row[0])
 
 
@@ -106,7 +106,7 @@ def test_a_second_attempt_adds_nothing(cluster: InMemoryCluster) -> None:
     write_rows(access, identity(), batches_of(ROWS))
     for run in ("r", "after a crash of the driver"):
         written = write_rows(access, identity(run=run), batches_of(ROWS))
-        assert written == Written(appended=0, found=40)
+        assert written == TaskRows(appended=0, found=40)
     assert Counter(log_of(cluster)) == Counter(ROWS)
 
 
@@ -130,7 +130,7 @@ def test_attempts_that_run_at_once_write_each_row_once(cluster: InMemoryCluster,
     """PS-07. Speculative execution and zombies: nobody is fenced."""
     rows = [*ROWS, *ROWS[:5], *ROWS[:2]]
 
-    def attempt(number: int) -> Written:
+    def attempt(number: int) -> TaskRows:
         faults = Faults(seed=10 * seed + number)
         faults.fault_rate, faults.max_delay_seconds = 0.1, 0.002 * number
         access = InMemoryAccess(cluster, faults).access
@@ -199,7 +199,7 @@ def test_fewer_tasks_than_before_are_an_error(cluster: InMemoryCluster) -> None:
 
 
 def test_no_rows_need_no_client(cluster: InMemoryCluster) -> None:
-    assert write_rows(InMemoryAccess(cluster).access, identity(), []) == Written(0, 0)
+    assert write_rows(InMemoryAccess(cluster).access, identity(), []) == TaskRows(0, 0)
     with cluster.open_notes() as notes:
         assert notes.read(identity().note) is None
 
@@ -235,7 +235,7 @@ def test_a_refused_lock_fails_the_batch_and_names_who_has_it(
     again = [with_lock(kind, rows, ("account", 17))]
     with pytest.raises(VersionConflictError, match=fault):
         write_rows(access, identity(), again)
-    assert write_rows(access, identity(run="next"), again) == Written(appended=1, found=1)
+    assert write_rows(access, identity(run="next"), again) == TaskRows(appended=1, found=1)
     assert [data for _, _, data in log_of(cluster)] == [b"first", b"quicker", b"second"]
 
 

@@ -25,7 +25,7 @@ from waltz.host import Host, Network, Workers
 from waltz.record import batch_from_block
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.inspection.findings import Finding
-from waltz.storage.inspection.survey import Target
+from waltz.storage.inspection.survey import InspectionTarget
 from waltz.storage.inspection.verification import Options, verify
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
@@ -514,7 +514,7 @@ class PartitionView:
 
 
 def findings_of(files: Files) -> list[Finding]:
-    return verify(disk_with(files), Target(DIRECTORY), Options()).findings
+    return verify(disk_with(files), InspectionTarget(DIRECTORY), Options()).findings
 
 
 class VerifyJudge:

@@ -22,7 +22,7 @@ from tests.storage.recorded_work import Found, Node, Promise, new_records, read_
 from tests.storage.support import DIRECTORY, fresh_disk, t
 from waltz.errors import CorruptionError, WaltzError
 from waltz.record import batch_from_block
-from waltz.sim.simulated_disk import Fault, Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
@@ -52,7 +52,7 @@ class Failure:
 
     column: str
     name: str
-    operation: Operation
+    operation: DiskOperation
     error: int = errno.EIO
     done: float | None = None
     forever: bool = False
@@ -62,7 +62,7 @@ class Failure:
     def fault(self, number: int) -> Fault:
         fail = fail_nth(self.operation, number, self.error, done=self.done, forever=self.forever)
 
-        def fault(operation: Operation, path: str) -> None:
+        def fault(operation: DiskOperation, path: str) -> None:
             if path.endswith(self.suffix):
                 fail(operation, path)
 
@@ -70,24 +70,24 @@ class Failure:
 
 
 FAILURES: Final = (
-    Failure("write", "nothing written", Operation.WRITE, done=0.0),
-    Failure("write", "a part written", Operation.WRITE, done=0.6),
-    Failure("no space", "a part written", Operation.WRITE, errno.ENOSPC, done=0.6),
-    Failure("sync", "once, nothing durable", Operation.SYNC, done=0.0),
-    Failure("sync", "once, a part durable", Operation.SYNC, done=0.5),
-    Failure("sync", "once, all durable", Operation.SYNC, done=1.0),
-    Failure("sync", "from then on", Operation.SYNC, done=0.0, forever=True),
-    Failure("read", "once", Operation.READ),
-    Failure("read", "from then on", Operation.READ, forever=True),
-    Failure("read", "indexes, from then on", Operation.READ, forever=True, suffix=".idx"),
-    Failure("read", "data, from then on", Operation.READ, forever=True, suffix=".seg"),
-    Failure("preallocate", "no space", Operation.PREALLOCATE, errno.ENOSPC),
-    Failure("truncate", "once", Operation.TRUNCATE),
-    Failure("open", "too many files", Operation.OPEN, errno.EMFILE),
-    Failure("remove", "once", Operation.REMOVE),
-    Failure("rename", "once", Operation.RENAME),
-    Failure("make directory", "once", Operation.MAKE_DIRECTORY),
-    Failure("sync directory", "once", Operation.SYNC_DIRECTORY),
+    Failure("write", "nothing written", DiskOperation.WRITE, done=0.0),
+    Failure("write", "a part written", DiskOperation.WRITE, done=0.6),
+    Failure("no space", "a part written", DiskOperation.WRITE, errno.ENOSPC, done=0.6),
+    Failure("sync", "once, nothing durable", DiskOperation.SYNC, done=0.0),
+    Failure("sync", "once, a part durable", DiskOperation.SYNC, done=0.5),
+    Failure("sync", "once, all durable", DiskOperation.SYNC, done=1.0),
+    Failure("sync", "from then on", DiskOperation.SYNC, done=0.0, forever=True),
+    Failure("read", "once", DiskOperation.READ),
+    Failure("read", "from then on", DiskOperation.READ, forever=True),
+    Failure("read", "indexes, from then on", DiskOperation.READ, forever=True, suffix=".idx"),
+    Failure("read", "data, from then on", DiskOperation.READ, forever=True, suffix=".seg"),
+    Failure("preallocate", "no space", DiskOperation.PREALLOCATE, errno.ENOSPC),
+    Failure("truncate", "once", DiskOperation.TRUNCATE),
+    Failure("open", "too many files", DiskOperation.OPEN, errno.EMFILE),
+    Failure("remove", "once", DiskOperation.REMOVE),
+    Failure("rename", "once", DiskOperation.RENAME),
+    Failure("make directory", "once", DiskOperation.MAKE_DIRECTORY),
+    Failure("sync directory", "once", DiskOperation.SYNC_DIRECTORY),
 )
 
 
@@ -288,7 +288,7 @@ def _try(case: Case) -> tuple[Situation, bool] | None:
     met = False
     fault = case.failure.fault(case.number)
 
-    def watched(operation: Operation, path: str) -> None:
+    def watched(operation: DiskOperation, path: str) -> None:
         nonlocal met
         try:
             fault(operation, path)

@@ -26,7 +26,7 @@ from waltz.storage.directory.node_file import (
     encode_header,
     encode_slot,
 )
-from waltz.storage.inspection.findings import Kind, Report
+from waltz.storage.inspection.findings import FindingKind, Report
 from waltz.storage.inspection.survey import find_target
 from waltz.storage.inspection.verification import Options, verify
 from waltz.types import PartitionId, SessionId
@@ -130,7 +130,7 @@ def look(files: Files, path: str = "", *, data_checksums: bool = False) -> Repor
     return verify(disk, target, Options(data_checksums=data_checksums))
 
 
-def kinds(report: Report) -> dict[Kind, int]:
+def kinds(report: Report) -> dict[FindingKind, int]:
     return dict(report.counts)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tests.storage.support import DIRECTORY, KEY, SESSION, batch, t
 from waltz.host import Connection, Host
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import (
     Process,
     SimulatedClock,
@@ -56,7 +56,7 @@ class World:
         self.disk = disk
         self._random = Random(seed)
         self._network = SimulatedNetwork(
-            self.loop, self._random, draw_weather(self._random), Trace()
+            self.loop, self._random, draw_weather(self._random), RunTrace()
         )
         self._changes = changes
         self._coordinator = SimulatedCoordinatorService(self.loop, self._random)

@@ -7,13 +7,18 @@ from typing import Any
 
 from tests.storage.support import DIRECTORY_ID, KEY, t
 from waltz.storage.durations import Durations
-from waltz.storage.partition_replica import PartitionCounters, StoragePartition
+from waltz.storage.partition_replica import ReplicaCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
-from waltz.storage.storage_metrics import NodeState, PartitionState, Stage, partition_state
+from waltz.storage.storage_metrics import (
+    AssignedPartitionState,
+    NodeStage,
+    NodeState,
+    partition_state,
+)
 from waltz.types import NOTHING, PartitionId, SessionId
 
 
-def healthy(number: int = 0, **changes: Any) -> PartitionState:
+def healthy(number: int = 0, **changes: Any) -> AssignedPartitionState:
     values: dict[str, Any] = {
         "partition_id": PartitionId(number),
         "is_readable": True,
@@ -27,17 +32,17 @@ def healthy(number: int = 0, **changes: Any) -> PartitionState:
         "local_low_water_mark": t(6),
         "next_transaction_id": t(10),
         "segments": 1,
-        "counters": PartitionCounters(),
+        "counters": ReplicaCounters(),
         "drain_seconds": Durations(),
         "scrub_position": NOTHING,
         "queue_requests": 0,
         "queue_bytes": 0,
         "call_seconds": 0.0,
     }
-    return PartitionState(**values | changes)
+    return AssignedPartitionState(**values | changes)
 
 
-def state_of(partition: StoragePartition) -> PartitionState | None:
+def state_of(partition: StoragePartition) -> AssignedPartitionState | None:
     return partition_state(
         partition,
         next_transaction_id=partition.next_transaction_id,
@@ -49,9 +54,9 @@ def state_of(partition: StoragePartition) -> PartitionState | None:
     )
 
 
-def node_of(*partitions: PartitionState, **changes: Any) -> NodeState:
+def node_of(*partitions: AssignedPartitionState, **changes: Any) -> NodeState:
     values: dict[str, Any] = {
-        "stage": Stage.SERVING,
+        "stage": NodeStage.SERVING,
         "directory": "/storage",
         "directory_id": DIRECTORY_ID,
         "cluster_key": str(KEY),

@@ -29,7 +29,7 @@ from waltz.errors import (
     ForeignDirectoryError,
     SegmentFailedError,
 )
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.directory.control_struct import (
     ASSIGNED,
@@ -76,7 +76,7 @@ def test_update_survives_a_power_cut() -> None:
 
 def test_interrupted_update_leaves_the_state_before() -> None:
     """SD-05: only the struct not in use is overwritten."""
-    for fault in (Operation.WRITE, Operation.SYNC):
+    for fault in (DiskOperation.WRITE, DiskOperation.SYNC):
         for seed in range(50):
             disk = fresh_disk()
             control = open_control(disk)
@@ -92,7 +92,7 @@ def test_interrupted_update_leaves_the_state_before() -> None:
 def test_after_a_failed_sync_every_update_is_refused() -> None:
     disk = fresh_disk()
     control = open_control(disk)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(SegmentFailedError, match="fails"):
         control.update(ONE, STARTED)
     with pytest.raises(SegmentFailedError, match="no update after a failed one"):
@@ -192,8 +192,8 @@ def test_second_process_in_a_fresh_directory_waits_for_nothing_and_is_refused() 
     disk = fresh_disk()
     refused = []
 
-    def intrude(operation: Operation, path: str) -> None:
-        if operation is Operation.RENAME:
+    def intrude(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.RENAME:
             disk.fault = None
             with pytest.raises(DirectoryInUseError):
                 open_control(disk)
@@ -207,8 +207,8 @@ def test_second_process_in_a_fresh_directory_waits_for_nothing_and_is_refused() 
 def test_slower_process_in_a_fresh_directory_takes_the_file_as_it_is() -> None:
     disk = fresh_disk()
 
-    def overtake(operation: Operation, path: str) -> None:
-        if operation is Operation.OPEN:
+    def overtake(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.OPEN:
             disk.fault = None
             open_control(disk, assigned=(1,)).close()
 
@@ -223,8 +223,8 @@ class Killed(BaseException):
 
 
 def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
-    def kill(operation: Operation, path: str) -> None:
-        if operation is Operation.SYNC:
+    def kill(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.SYNC:
             raise Killed
 
     disk = fresh_disk()
@@ -245,7 +245,7 @@ def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: i
     disk = fresh_disk()
     control = open_control(disk)
     control.update(ONE, STARTED)
-    disk.fault = fail_nth(Operation.SYNC, number, done=0.0)
+    disk.fault = fail_nth(DiskOperation.SYNC, number, done=0.0)
     with pytest.raises(SegmentFailedError):
         control.update(ONE, replace(STARTED, session_id=SessionId(8)))
     disk.fault = None
@@ -269,8 +269,8 @@ def test_creation_is_all_or_nothing() -> None:
     """Hazard D7: every crash point leaves no control file or a whole one."""
     found = set()
     for count in range(1, 8):
-        for operation in (Operation.OPEN, Operation.WRITE, Operation.SYNC, Operation.RENAME,
-                          Operation.SYNC_DIRECTORY):  # fmt: skip
+        for operation in (DiskOperation.OPEN, DiskOperation.WRITE, DiskOperation.SYNC,
+                          DiskOperation.RENAME, DiskOperation.SYNC_DIRECTORY):  # fmt: skip
             for seed in range(10):
                 disk = fresh_disk()
                 disk.fault = fail_nth(operation, count, errno.ENOSPC)
@@ -340,7 +340,9 @@ def test_whatever_a_crash_leaves_of_a_restored_control_file_is_restored_again() 
     cut_to(disk, 0)
     for number in range(1, 40):
         failing = disk.crash_clone(random(number))
-        failing.fault = fail_nth(Operation.WRITE if number % 2 else Operation.SYNC, 1 + number // 2)
+        failing.fault = fail_nth(
+            DiskOperation.WRITE if number % 2 else DiskOperation.SYNC, 1 + number // 2
+        )
         try:
             reopen(failing).close()
         except (OSError, SegmentFailedError):
@@ -470,7 +472,7 @@ def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> No
             control = reopen(disk)
             seen = 0
 
-            def die(operation: Operation, path: str, at: int = at) -> None:
+            def die(operation: DiskOperation, path: str, at: int = at) -> None:
                 nonlocal seen
                 seen += 1
                 if seen == at:
@@ -603,7 +605,7 @@ def test_a_failed_copy_is_a_failed_update() -> None:
     for number in (2, 3):
         disk = used_directory()
         control = reopen(disk)
-        disk.fault = fail_nth(Operation.SYNC, number)
+        disk.fault = fail_nth(DiskOperation.SYNC, number)
         with pytest.raises(SegmentFailedError, match=r"waltz-storage\.node .* fails"):
             control.update(zero, replace(STARTED, session_id=SessionId(9)))
         assert control.info(zero).session_id == 9
@@ -619,7 +621,7 @@ def test_an_update_without_space_may_be_tried_again() -> None:
     for number in (1, 2, 3):
         disk = used_directory()
         control = reopen(disk)
-        disk.fault = fail_nth(Operation.WRITE, number, errno.ENOSPC)
+        disk.fault = fail_nth(DiskOperation.WRITE, number, errno.ENOSPC)
         with pytest.raises(SegmentFailedError, match="fails"):
             control.update(zero, replace(STARTED, session_id=SessionId(9)))
         control.update(zero, replace(STARTED, session_id=SessionId(10)))

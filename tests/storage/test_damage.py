@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.support import DIRECTORY, fresh_disk, random, t
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.damage import (
     NONE,
     Damage,
@@ -149,14 +149,14 @@ def test_known_damage_is_written_when_it_has_changed_and_again_until_it_works() 
     disk = fresh_disk()
     one = known(disk)
     one.remember(t(30))
-    assert disk.counts[Operation.WRITE] == 0
+    assert disk.counts[DiskOperation.WRITE] == 0
     one.replace(t(0), t(20), damage((3, 5)), firsts=[t(0)])
-    disk.fault = fail_nth(Operation.WRITE, 1)
+    disk.fault = fail_nth(DiskOperation.WRITE, 1)
     one.remember(t(30))
     assert known(disk).load() == NONE
     one.remember(t(30))
     one.remember(t(30))
-    assert disk.counts[Operation.WRITE] == 2
+    assert disk.counts[DiskOperation.WRITE] == 2
     other = known(disk)
     assert other.load() == Remembered(damage((3, 5)), t(30))
     assert other.ranges == (), "it is looked at again first"

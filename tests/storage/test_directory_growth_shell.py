@@ -21,7 +21,7 @@ from tests.storage.simulated_node import (
 from tests.storage.support import KEY, OTHER_KEY, fresh_disk, open_control, random
 from waltz.errors import CoordinatorLostError
 from waltz.limits import GROWTH_LOOK_SECONDS
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.types import PartitionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,
@@ -201,7 +201,7 @@ def test_a_disk_that_refuses_leaves_the_node_as_it_was() -> None:
     async def test(world: World, asked: Asked) -> None:
         data, admin = await world.data_peer(), await world.admin_peer()
         asked.count = 5
-        disk.fault = fail_nth(Operation.RENAME, 1)
+        disk.fault = fail_nth(DiskOperation.RENAME, 1)
         assert "no room was made for 5 partitions" in await admin.refusal(PartitionCountRequest(0))
         assert world.node.partition_count == 2
         await data.succeed(append(0, 1))

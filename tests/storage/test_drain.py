@@ -27,7 +27,7 @@ from tests.storage.support import (
 from waltz.errors import CorruptionError
 from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import RecordBatch, empty_batch
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.header_columns import header_columns
@@ -91,7 +91,7 @@ def test_a_drain_of_appends_is_one_write_and_one_sync() -> None:
     disk.counts.clear()
     answers = partition.process(requests)
     assert outcome(answers) == [SuccessResponse] * 50
-    assert disk.counts == {Operation.WRITE: 2, Operation.SYNC: 1}
+    assert disk.counts == {DiskOperation.WRITE: 2, DiskOperation.SYNC: 1}
     assert [answer.sequence_number for answer in answers] == [
         req.sequence_number for req in requests
     ]
@@ -113,14 +113,14 @@ def test_reads_in_between_see_what_came_before_and_cost_no_sync() -> None:
     assert answers[1] == MaxTransactionIdResponse(SESSION, 1, ZERO, t(2))
     assert answers[2] == RecordResponse(SESSION, 2, ZERO, batch(2, 1).record(0))
     assert answers[4] == MaxTransactionIdResponse(SESSION, 3, ZERO, t(3))
-    assert disk.counts[Operation.SYNC] == 1
+    assert disk.counts[DiskOperation.SYNC] == 1
 
 
 def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> None:
     disk = fresh_disk()
     partition = open_partition(disk, threshold=1000)
     partition.process([append(0, 1)])
-    done: list[tuple[Operation, str]] = []
+    done: list[tuple[DiskOperation, str]] = []
     disk.fault = lambda operation, path: done.append((operation, path))
     answers = partition.process([append(number, 5, size=60) for number in range(1, 26, 5)])
     assert outcome(answers) == [SuccessResponse] * 5
@@ -128,9 +128,9 @@ def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> No
     first, *others = [path for path in dict.fromkeys(path for _, path in done) if ".seg" in path]
     # Each new segment's header is written and synced, too.
     for path, extra in ((first, 0), *((path, 1) for path in others)):
-        assert done.count((Operation.WRITE, path)) == 1 + extra
-        assert done.count((Operation.WRITE, path[:-4] + ".idx")) == 1 + extra
-        assert done.count((Operation.SYNC, path)) == 1 + extra
+        assert done.count((DiskOperation.WRITE, path)) == 1 + extra
+        assert done.count((DiskOperation.WRITE, path[:-4] + ".idx")) == 1 + extra
+        assert done.count((DiskOperation.SYNC, path)) == 1 + extra
 
 
 def test_nothing_is_answered_before_the_sync() -> None:
@@ -141,15 +141,15 @@ def test_nothing_is_answered_before_the_sync() -> None:
         assert len(read_all(open_partition(disk.crash_clone(random(seed))))) == 200
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
-def test_failed_drain_refuses_every_append_in_it_and_after(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
+def test_failed_drain_refuses_every_append_in_it_and_after(operation: DiskOperation) -> None:
     """What rests on unsynced bytes is refused too; what came before the appends is not."""
     disk, partition = partition_with(5)
     disk.fault = fail_nth(operation, 1)
     maximum = MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False)
     answers = partition.process([maximum, append(5, 3), append(8, 3), maximum, append(11, 1)])
     expected = [MaxTransactionIdResponse] + [FailureResponse] * 4
-    if operation is Operation.WRITE:
+    if operation is DiskOperation.WRITE:
         # The write fails before the second question, which is then answered from what is durable.
         expected[3] = MaxTransactionIdResponse
         assert answers[3] == MaxTransactionIdResponse(SESSION, 1, ZERO, t(4))
@@ -164,7 +164,7 @@ def test_failed_drain_refuses_every_append_in_it_and_after(operation: Operation)
 
 def test_failure_before_a_truncation_in_the_same_drain_refuses_it() -> None:
     disk, partition = partition_with(5)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     answers = partition.process(
         [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(2), offline=False)]
     )
@@ -460,7 +460,7 @@ def test_drains_equal_one_request_at_a_time(
 
 def test_what_was_durable_before_a_later_failure_stays_answered() -> None:
     disk, partition = partition_with(5)
-    disk.fault = fail_nth(Operation.WRITE, 3)
+    disk.fault = fail_nth(DiskOperation.WRITE, 3)
     answers = partition.process(
         [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(6), offline=False), append(7, 1)]
     )

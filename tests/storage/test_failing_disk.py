@@ -33,7 +33,7 @@ from tests.storage.recorded_work import Found, read_log
 from tests.storage.support import t
 from waltz.errors import SegmentFailedError
 from waltz.record import batch_from_block
-from waltz.sim.simulated_disk import Fault, Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
 from waltz.wire.storage_protocol import (
     FailureResponse,
     MaxTransactionIdRequest,
@@ -78,7 +78,7 @@ def restarted(disk: SimulatedDisk) -> Situation:
 def test_what_is_only_seen_after_a_failed_sync_is_durable_before_anybody_is_told_of_it() -> None:
     """The next process finds the record in the system's memory, which counts as written there."""
     situation = busy()
-    fail(situation, fail_nth(Operation.SYNC, 1, done=0.0), situation.append(300))
+    fail(situation, fail_nth(DiskOperation.SYNC, 1, done=0.0), situation.append(300))
     after = restarted(situation.disk)
     found = read_log(after.partition)
     assert after.partition.next_transaction_id == 59
@@ -93,8 +93,8 @@ def test_files_that_cannot_be_read_are_neither_cut_nor_made_anew(suffix: str) ->
     before = situation.disk.contents()
     log = read_log(situation.partition)
 
-    def unreadable(operation: Operation, path: str) -> None:
-        if operation is Operation.READ and "/0/" in path and path.endswith(suffix):
+    def unreadable(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.READ and "/0/" in path and path.endswith(suffix):
             raise OSError(errno.EIO, "unreadable", path)
 
     situation.disk.fault = unreadable
@@ -111,7 +111,7 @@ def test_reading_goes_on_after_a_failed_truncation() -> None:
     log = read_log(situation.partition)
     for number in (1, 2, 3):
         situation = busy()
-        fault = fail_nth(Operation.SYNC, number, done=0.0)
+        fault = fail_nth(DiskOperation.SYNC, number, done=0.0)
         fail(situation, fault, TruncateRequest(SESSION, 1, ZERO, t(56), False))
         left = read_log(situation.partition)
         assert log.startswith(left)
@@ -120,7 +120,7 @@ def test_reading_goes_on_after_a_failed_truncation() -> None:
 
 def test_a_partition_that_could_not_be_given_up_does_not_vote_as_if_it_were_empty() -> None:
     situation = busy()
-    situation.disk.fault = fail_nth(Operation.WRITE, 1)
+    situation.disk.fault = fail_nth(DiskOperation.WRITE, 1)
     with pytest.raises(SegmentFailedError):
         situation.partition.unassign(delete_files=True)
     situation.disk.fault = None

@@ -23,8 +23,8 @@ from tests.storage.support import (
 from tests.storage.test_partition_queue_shell import Recorder
 from waltz.limits import WORKER_THREADS_MAX
 from waltz.sim.loop import WORKER_SECONDS_MAX, Process, SimulatedLoop, SimulatedWorkers
-from waltz.sim.simulated_disk import Operation
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
+from waltz.sim.simulated_disk import DiskOperation
+from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId
 from waltz.wire.handshake import Link
@@ -72,10 +72,10 @@ class Waiting(Recorder):
         self.arrived.set()
 
 
-def peer_of(connection: Recorder) -> Peer:
+def peer_of(connection: Recorder) -> StoragePeer:
     ours, theirs = Link(STORAGE_CODEC, "node"), Link(STORAGE_CODEC, "test")
     ours.receive(theirs.hello())
-    return Peer(connection, ours, is_opened=True)
+    return StoragePeer(connection, ours, is_opened=True)
 
 
 def append_of(partition_id: PartitionId, number: int) -> StorageMessage:
@@ -108,8 +108,8 @@ def run_node(seed: int, *, flooded: int, threads: int) -> tuple[list[int], Count
     loop = SimulatedLoop(seed)
     syncs: list[int] = []
 
-    def note(operation: Operation, path: str) -> None:
-        if operation is Operation.SYNC and path.endswith(".seg"):
+    def note(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.SYNC and path.endswith(".seg"):
             syncs.append(int(path.removeprefix(f"{DIRECTORY}/").split("/")[0]))
 
     async def main() -> Counter[str]:

@@ -23,7 +23,7 @@ from tests.storage.support import (
 )
 from waltz.errors import CorruptionError, ForeignDirectoryError, SegmentFailedError
 from waltz.host import Disk
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.directory.control_struct import (
     ASSIGNED,
@@ -154,7 +154,7 @@ def test_a_node_whose_cluster_has_not_grown_yet_opens_what_was_there_before() ->
 
 
 def test_a_failure_leaves_the_number_as_it_was_and_can_be_tried_again() -> None:
-    for operation in (Operation.OPEN, Operation.RENAME, Operation.SYNC_DIRECTORY):
+    for operation in (DiskOperation.OPEN, DiskOperation.RENAME, DiskOperation.SYNC_DIRECTORY):
         disk = used_disk()
         control = open_control(disk)
         disk.fault = fail_nth(operation, 1)
@@ -172,7 +172,7 @@ def test_a_failure_leaves_the_number_as_it_was_and_can_be_tried_again() -> None:
 def test_a_directory_that_a_failed_write_has_closed_does_not_grow() -> None:
     disk = used_disk()
     control = open_control(disk)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(SegmentFailedError):
         control.raise_fence(ZERO, SessionId(12))
     with pytest.raises(SegmentFailedError, match="no update after a failed one"):

@@ -51,7 +51,7 @@ from waltz.limits import (
 )
 from waltz.record import NewRecord, pack_records
 from waltz.sim.loop import Process
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.partition_replica import StoragePartition
 from waltz.store.storage_connections_shell import StorageConnections
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId, SessionId
@@ -154,7 +154,7 @@ def test_s2_a_session_heard_of_meanwhile_is_not_forgotten(
         seen = 0
 
         def announce(
-            operation: Operation,
+            operation: DiskOperation,
             path: str,
             partition: StoragePartition = partition,
             at: int = count,
@@ -220,15 +220,15 @@ def test_s3_a_session_costs_one_update_however_many_requests_it_makes() -> None:
     partition = open_partition(disk)
     disk.counts.clear()
     ask(partition, session_info(5))
-    first = disk.counts[Operation.SYNC]
+    first = disk.counts[DiskOperation.SYNC]
     for _ in range(10):
         ask(partition, session_info(5))
-    assert disk.counts[Operation.SYNC] == first == 2
+    assert disk.counts[DiskOperation.SYNC] == first == 2
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
 @pytest.mark.parametrize("number", [1, 2])
-def test_s3_what_cannot_be_promised_is_refused(operation: Operation, number: int) -> None:
+def test_s3_what_cannot_be_promised_is_refused(operation: DiskOperation, number: int) -> None:
     """The writer is closed too: nobody knows what the disk holds."""
     disk = fresh_disk()
     partition = open_partition(disk)
@@ -245,7 +245,7 @@ def test_s3_a_full_disk_delays_a_session_and_loses_nothing() -> None:
     """SN-28."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    disk.fault = fail_nth(Operation.WRITE, 1, errno.ENOSPC)
+    disk.fault = fail_nth(DiskOperation.WRITE, 1, errno.ENOSPC)
     assert "waltz-storage.node" in refusal(partition, session_info(5))
     assert partition.is_closed_for_space
     partition.reopen()
@@ -302,7 +302,7 @@ def test_s4_an_append_that_does_not_adjoin_changes_nothing(first: int) -> None:
 def test_s4_an_append_that_fails_leaves_what_was_there_and_a_prefix_at_most() -> None:
     """SN-09, SD-16: what was acknowledged is all there, of the rest some whole records."""
     for number in range(1, 8):
-        for operation in (Operation.WRITE, Operation.SYNC):
+        for operation in (DiskOperation.WRITE, DiskOperation.SYNC):
             disk = fresh_disk()
             partition = open_partition(disk, threshold=300)
             succeed(partition, append(0, 3))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.storage.support import DIRECTORY, fresh_disk, random, t
 from waltz.limits import INDEX_SYNC_RECORDS
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.index_file import ENTRY_BYTES, INDEX_PREALLOCATED_BYTES, IndexFile
 
 PATH = f"{DIRECTORY}/index"
@@ -67,7 +67,7 @@ def test_holes_prove_nothing() -> None:
 def test_entries_that_cannot_be_read_are_none() -> None:
     disk, index = make_index()
     index.write(0, entries(5))
-    disk.fault = fail_nth(Operation.READ, 1)
+    disk.fault = fail_nth(DiskOperation.READ, 1)
     assert index.entries(0, 5).tolist() == [0] * 5
     assert index.entries(0, 5).tolist() == entries(5).tolist()
 
@@ -78,9 +78,9 @@ def test_a_sync_that_is_not_needed_is_not_done() -> None:
     disk.counts.clear()
     index.sync()
     index.sync()
-    assert disk.counts[Operation.SYNC] == 1
+    assert disk.counts[DiskOperation.SYNC] == 1
     index.put(2, entries(1))
-    assert disk.counts[Operation.SYNC] == 2
+    assert disk.counts[DiskOperation.SYNC] == 2
     assert disk.crash_clone(random(1)).content(PATH) == disk.content(PATH)
 
 
@@ -96,9 +96,9 @@ def test_multiples_count_from_the_segments_first_transaction() -> None:
     disk, index = make_index(first=INDEX_SYNC_RECORDS - 3)
     disk.counts.clear()
     index.write(0, entries(2))
-    assert disk.counts == {Operation.WRITE: 1}
+    assert disk.counts == {DiskOperation.WRITE: 1}
     index.write(2, entries(2))
-    assert disk.counts == {Operation.WRITE: 3, Operation.SYNC: 1}
+    assert disk.counts == {DiskOperation.WRITE: 3, DiskOperation.SYNC: 1}
 
 
 def test_resizing_is_durable_and_leaves_holes() -> None:
@@ -127,7 +127,7 @@ def test_space_is_reserved_ahead_and_given_back() -> None:
 
 def test_failures_are_the_operating_systems() -> None:
     disk, index = make_index()
-    disk.fault = fail_nth(Operation.WRITE, 1, errno.ENOSPC)
+    disk.fault = fail_nth(DiskOperation.WRITE, 1, errno.ENOSPC)
     with pytest.raises(OSError, match="write number 1"):
         index.write(0, entries(1))
     index.close()

@@ -21,7 +21,7 @@ from tests.storage.inspected import (
 )
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import NewRecord, RecordBatch, batch_from_block, pack_records
-from waltz.storage.inspection.findings import Kind, Report
+from waltz.storage.inspection.findings import FindingKind, Report
 from waltz.storage.inspection.judged_segments import (
     Expectation,
     SegmentCheck,
@@ -86,14 +86,17 @@ def test_what_is_proved_durable() -> None:
 def test_the_same_bad_record_is_damage_or_a_torn_tail(proof: bool) -> None:
     """SD-16, SD-17."""
     report = check(flipped(FILES, SEG, 128 + 650), expectation(mark=2, proof=proof))
-    assert (Kind.DAMAGE in report.counts, Kind.TORN_TAIL in report.counts) == (proof, not proof)
+    assert (FindingKind.DAMAGE in report.counts, FindingKind.TORN_TAIL in report.counts) == (
+        proof,
+        not proof,
+    )
     assert report.is_damaged is proof
 
 
 def test_beyond_what_is_proved_nothing_more_is_looked_at() -> None:
     """The node cuts there, whatever follows."""
     report = check(flipped(FILES, SEG, 128 + 650), expectation(mark=2))
-    assert (report.records, dict(report.counts)) == (6, {Kind.TORN_TAIL: 2})
+    assert (report.records, dict(report.counts)) == (6, {FindingKind.TORN_TAIL: 2})
     texts = [finding.text for finding in report.findings]
     assert texts[0].startswith("300 bytes from transaction 6 on: CRC-32")
     assert texts[1] == "entries for records that are not there"
@@ -102,9 +105,9 @@ def test_beyond_what_is_proved_nothing_more_is_looked_at() -> None:
 def test_a_complete_segment_ends_where_the_next_one_begins() -> None:
     assert check(FILES, expectation(following=9)).findings == []
     longer = check({**FILES, SEG: FILES[SEG] + b"x"}, expectation(following=9))
-    assert dict(longer.counts) == {Kind.DAMAGE: 1}
+    assert dict(longer.counts) == {FindingKind.DAMAGE: 1}
     too_many = check(FILES, expectation(following=7))
-    assert (dict(too_many.counts), too_many.findings[0].first) == ({Kind.DAMAGE: 1}, 7)
+    assert (dict(too_many.counts), too_many.findings[0].first) == ({FindingKind.DAMAGE: 1}, 7)
     too_few = check(FILES, expectation(following=11))
     assert (too_few.records_failed, too_few.records) == (2, 11)
 
@@ -114,26 +117,26 @@ def test_a_record_beyond_our_bound_is_no_torn_tail() -> None:
     head = (9).to_bytes(8, "big") + bytes(20) + (DATA_BYTES_MAX + 1).to_bytes(4, "big")
     large = {**FILES, SEG: FILES[SEG] + head + bytes(DATA_BYTES_MAX + 100)}
     report = check(large, expectation(proof=True))
-    assert (report.findings[0].kind, report.findings[0].first) == (Kind.DAMAGE, 9)
+    assert (report.findings[0].kind, report.findings[0].first) == (FindingKind.DAMAGE, 9)
 
 
 def test_entries_beyond_the_data_are_zeros_or_promises() -> None:
     """An entry of our index proves its record; the original writes the entry first."""
     zeros = {**FILES, IDX: FILES[IDX] + bytes(16)}
-    assert dict(check(zeros, expectation(proof=True)).counts) == {Kind.DAMAGE: 1}
-    assert dict(check(zeros, expectation()).counts) == {Kind.TORN_TAIL: 1}
+    assert dict(check(zeros, expectation(proof=True)).counts) == {FindingKind.DAMAGE: 1}
+    assert dict(check(zeros, expectation()).counts) == {FindingKind.TORN_TAIL: 1}
     more = {**FILES, IDX: FILES[IDX] + (1028).to_bytes(8, "big")}
-    assert dict(check(more, expectation()).counts) == {Kind.TORN_TAIL: 1}
-    assert dict(check(more, expectation(proof=True)).counts) == {Kind.DAMAGE: 1}
+    assert dict(check(more, expectation()).counts) == {FindingKind.TORN_TAIL: 1}
+    assert dict(check(more, expectation(proof=True)).counts) == {FindingKind.DAMAGE: 1}
 
 
 def test_an_index_without_header_can_be_made_anew() -> None:
     for header in (b"", FILES[IDX][:127]):
         report = check({**FILES, IDX: header}, expectation(mark=8))
-        assert Kind.INDEX in report.counts
+        assert FindingKind.INDEX in report.counts
         assert report.records_failed == 0
     zeros = put(FILES, IDX, 0, bytes(128))
-    assert dict(check(zeros, expectation(mark=8)).counts) == {Kind.INDEX: 1}
+    assert dict(check(zeros, expectation(mark=8)).counts) == {FindingKind.INDEX: 1}
 
 
 def test_without_both_files_there_is_nothing_to_say() -> None:

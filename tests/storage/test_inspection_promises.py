@@ -17,7 +17,7 @@ from tests.storage.inspected import (
     their_files,
     without,
 )
-from waltz.storage.inspection.findings import Kind
+from waltz.storage.inspection.findings import FindingKind
 from waltz.storage.inspection.promises import NO_PROMISES, Promises, read_promises
 from waltz.types import PartitionId
 
@@ -46,7 +46,7 @@ def test_sound_promises_hold() -> None:
 
 def test_of_the_original_there_is_no_node_file() -> None:
     promises = promises_of(their_files((5,), mark=2))
-    assert [finding.kind for finding in promises.findings] == [Kind.NOTE]
+    assert [finding.kind for finding in promises.findings] == [FindingKind.NOTE]
     assert (promises.node, promises.slot(ZERO)) == (None, None)
     assert promises.cluster_key == KEY
     assert not promises.index_is_proof(ZERO)
@@ -94,7 +94,7 @@ def test_what_one_file_has_lost_holds_by_the_other() -> None:
     info = promises.info(ZERO)
     assert info is not None
     assert (info.session_id, info.local_low_water_mark) == (4, 2)
-    assert [finding.kind for finding in promises.findings] == [Kind.PROMISE]
+    assert [finding.kind for finding in promises.findings] == [FindingKind.PROMISE]
 
 
 def test_what_both_have_lost_is_not_known() -> None:
@@ -102,12 +102,15 @@ def test_what_both_have_lost_is_not_known() -> None:
     promises = promises_of(put(theirs, CTL, 128 + 4, bytes(72)))
     assert promises.info(ZERO) is None
     assert promises.info(ONE) is not None
-    assert [finding.kind for finding in promises.findings] == [Kind.NOTE, Kind.PROMISE]
+    assert [finding.kind for finding in promises.findings] == [
+        FindingKind.NOTE,
+        FindingKind.PROMISE,
+    ]
 
 
 def test_a_missing_control_file_is_one_finding() -> None:
     promises = promises_of(without(FILES, CTL))
-    assert [finding.kind for finding in promises.findings] == [Kind.PROMISE]
+    assert [finding.kind for finding in promises.findings] == [FindingKind.PROMISE]
     assert (promises.control, promises.info(ZERO), promises.cluster_key) == (None, None, None)
 
 

@@ -19,7 +19,7 @@ from tests.storage.inspected import (
 )
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.storage.inspection.survey import (
-    Target,
+    InspectionTarget,
     end_of_log,
     find_target,
     list_partition,
@@ -35,23 +35,25 @@ DISK = disk_of({**FILES, "11/notes.txt": b"", "10/notes.txt": b"", "readme": b""
 @pytest.mark.parametrize(
     ("path", "target"),
     [
-        ("", Target(ROOT)),
-        ("/waltz-storage.ctl", Target(ROOT)),
-        ("/0", Target(ROOT, f"{ROOT}/0")),
-        ("/10", Target(ROOT, f"{ROOT}/10")),
-        (f"/{segment_name(0, 5)}", Target(ROOT, f"{ROOT}/0", TransactionId(5))),
-        (f"/{segment_name(0, 5, '.idx')}", Target(ROOT, f"{ROOT}/0", TransactionId(5))),
+        ("", InspectionTarget(ROOT)),
+        ("/waltz-storage.ctl", InspectionTarget(ROOT)),
+        ("/0", InspectionTarget(ROOT, f"{ROOT}/0")),
+        ("/10", InspectionTarget(ROOT, f"{ROOT}/10")),
+        (f"/{segment_name(0, 5)}", InspectionTarget(ROOT, f"{ROOT}/0", TransactionId(5))),
+        (f"/{segment_name(0, 5, '.idx')}", InspectionTarget(ROOT, f"{ROOT}/0", TransactionId(5))),
     ],
 )
-def test_a_path_names_a_directory_a_partition_or_a_segment(path: str, target: Target) -> None:
+def test_a_path_names_a_directory_a_partition_or_a_segment(
+    path: str, target: InspectionTarget
+) -> None:
     assert find_target(DISK, ROOT + path) == target
 
 
 def test_a_copy_of_a_partition_is_in_no_storage_directory() -> None:
     disk = disk_of({"copy/" + segment_name(0, 0)[2:]: b"", "0/" + segment_name(0, 0)[2:]: b""})
-    assert find_target(disk, f"{ROOT}/copy") == Target(None, f"{ROOT}/copy")
-    assert find_target(disk, f"{ROOT}/0") == Target(None, f"{ROOT}/0")
-    assert find_target(disk, ROOT) == Target(ROOT), "its control file is lost"
+    assert find_target(disk, f"{ROOT}/copy") == InspectionTarget(None, f"{ROOT}/copy")
+    assert find_target(disk, f"{ROOT}/0") == InspectionTarget(None, f"{ROOT}/0")
+    assert find_target(disk, ROOT) == InspectionTarget(ROOT), "its control file is lost"
 
 
 @pytest.mark.parametrize("path", ["/", ROOT + "/readme", ROOT + "/nowhere"])

@@ -22,7 +22,7 @@ from tests.storage.inspected import (
     without,
 )
 from waltz.errors import NotFoundError
-from waltz.storage.inspection.findings import Finding, Kind, Report
+from waltz.storage.inspection.findings import Finding, FindingKind, Report
 from waltz.storage.inspection.survey import find_target
 from waltz.storage.inspection.verification import Options, verify, verify_transaction
 from waltz.storage.log.damage import DamagedRange, encode_damage
@@ -52,7 +52,7 @@ def test_a_sound_directory_of_ours_has_no_finding() -> None:
 
 def test_a_sound_directory_of_the_original_has_notes_only() -> None:
     report = look(their_files((5, 7, 4), (3,)))
-    assert kinds(report) == {Kind.NOTE: 5}
+    assert kinds(report) == {FindingKind.NOTE: 5}
     assert not report.is_damaged
 
 
@@ -62,7 +62,7 @@ def test_a_flipped_byte_of_a_record_is_damage_of_that_record(first: int) -> None
     report = look(flipped(FILES, segment_name(0, first), 128 + 40))
     finding = only(report)
     assert (finding.kind, finding.first, finding.next_transaction_id) == (
-        Kind.DAMAGE,
+        FindingKind.DAMAGE,
         first,
         first + 1,
     )
@@ -73,14 +73,14 @@ def test_a_flipped_byte_of_a_record_is_damage_of_that_record(first: int) -> None
 def test_the_last_record_is_damage_where_the_index_names_it() -> None:
     content = FILES[SEG]
     report = look(cut(FILES, SEG, len(content) - 3))
-    assert (only(report).kind, only(report).first) == (Kind.DAMAGE, 15)
+    assert (only(report).kind, only(report).first) == (FindingKind.DAMAGE, 15)
 
 
 def test_bytes_beyond_all_that_is_proved_are_a_torn_tail() -> None:
     """SD-15."""
     files = {**FILES, SEG: FILES[SEG] + b"begun"}
     report = look(files)
-    assert only(report).kind is Kind.TORN_TAIL
+    assert only(report).kind is FindingKind.TORN_TAIL
     assert not report.is_damaged
 
 
@@ -88,7 +88,7 @@ def test_of_the_original_a_bad_record_above_the_mark_is_a_torn_tail() -> None:
     """Its index is written before the record, so that it proves nothing within a thousand."""
     files = their_files((5, 7, 4), mark=13)
     beyond = len(files[SEG]) - 10
-    assert kinds(look(flipped(files, SEG, beyond)))[Kind.TORN_TAIL] >= 1
+    assert kinds(look(flipped(files, SEG, beyond)))[FindingKind.TORN_TAIL] >= 1
     assert not look(flipped(files, SEG, beyond)).is_damaged
     assert look(flipped(files, SEG, 128 + 40)).is_damaged
 
@@ -96,24 +96,24 @@ def test_of_the_original_a_bad_record_above_the_mark_is_a_torn_tail() -> None:
 def test_a_wrong_index_entry_can_be_made_anew() -> None:
     report = look(flipped(FILES, segment_name(0, 5, ".idx"), 128 + 8 * 3 + 7))
     finding = only(report)
-    assert (finding.kind, finding.first, finding.next_transaction_id) == (Kind.INDEX, 8, 9)
+    assert (finding.kind, finding.first, finding.next_transaction_id) == (FindingKind.INDEX, 8, 9)
     assert (report.entries_failed, report.entries, report.records_failed) == (1, 21, 0)
 
 
 def test_zeroed_entries_are_one_finding() -> None:
     report = look(put(FILES, segment_name(0, 5, ".idx"), 128, bytes(8 * 7)))
-    assert (only(report).kind, only(report).count) == (Kind.INDEX, 7)
+    assert (only(report).kind, only(report).count) == (FindingKind.INDEX, 7)
 
 
 def test_an_index_that_ends_early_is_short() -> None:
     report = look(cut(FILES, IDX, len(FILES[IDX]) - 12))
-    assert kinds(report) == {Kind.INDEX_SHORT: 2}
+    assert kinds(report) == {FindingKind.INDEX_SHORT: 2}
     assert not report.is_damaged
     assert (report.entries_failed, report.entries) == (2, 21)
 
 
 def test_a_missing_index_can_be_made_anew() -> None:
-    assert kinds(look(without(FILES, IDX))) == {Kind.INDEX: 1}
+    assert kinds(look(without(FILES, IDX))) == {FindingKind.INDEX: 1}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_missing_index_can_be_made_anew() -> None:
 )
 def test_a_missing_data_file_is_damage_to_all_its_records(path: str, lost: int) -> None:
     report = look(without(FILES, path))
-    assert kinds(report) == {Kind.DAMAGE: 1}
+    assert kinds(report) == {FindingKind.DAMAGE: 1}
     assert report.records_failed == lost
 
 
@@ -129,7 +129,7 @@ def test_a_missing_segment_is_a_hole_in_the_chain() -> None:
     files = without(FILES, MIDDLE, MIDDLE.replace(".seg", ".idx"))
     report = look(files)
     assert (only(report).kind, only(report).first, only(report).next_transaction_id) == (
-        Kind.DAMAGE,
+        FindingKind.DAMAGE,
         5,
         12,
     )
@@ -143,7 +143,7 @@ def test_records_below_the_mark_must_be_there() -> None:
     files = cut(files, segment_name(0, 0), 128)
     files = cut(files, segment_name(0, 0, ".idx"), 128)
     report = look(files)
-    assert (report.records_failed, only(report).kind) == (5, Kind.DAMAGE)
+    assert (report.records_failed, only(report).kind) == (5, FindingKind.DAMAGE)
 
 
 @pytest.mark.parametrize("suffix", [".seg", ".idx"])
@@ -163,13 +163,13 @@ def test_every_part_of_a_segment_header_is_looked_at(suffix: str, position: int,
     """SD-10, SD-25."""
     report = look(flipped(FILES, segment_name(0, 5, suffix), position))
     assert report.is_damaged
-    assert all(finding.kind is Kind.HEADER for finding in report.findings)
+    assert all(finding.kind is FindingKind.HEADER for finding in report.findings)
     assert any(text in finding.text for finding in report.findings)
 
 
 def test_a_data_file_made_a_moment_after_its_index_is_the_originals_way() -> None:
-    assert kinds(look(flipped(FILES, MIDDLE, 11, 0x02))) == {Kind.NOTE: 1}
-    assert kinds(look(flipped(FILES, MIDDLE, 11, 0x01))) == {Kind.HEADER: 1}
+    assert kinds(look(flipped(FILES, MIDDLE, 11, 0x02))) == {FindingKind.NOTE: 1}
+    assert kinds(look(flipped(FILES, MIDDLE, 11, 0x01))) == {FindingKind.HEADER: 1}
 
 
 def test_what_a_crash_in_a_roll_over_leaves_is_an_orphan() -> None:
@@ -182,7 +182,7 @@ def test_what_a_crash_in_a_roll_over_leaves_is_an_orphan() -> None:
         {segment_name(0, 16, ".idx"): index_header, segment_name(0, 16): bytes(128)},
     ):
         report = look({**FILES, **files})
-        assert kinds(report) == {Kind.ORPHAN: 1}
+        assert kinds(report) == {FindingKind.ORPHAN: 1}
         assert not report.is_damaged
 
 
@@ -196,7 +196,7 @@ def test_strange_files_are_named() -> None:
             "waltz-storage.reserve": b"",
         }
     )
-    assert kinds(report) == {Kind.ORPHAN: 2, Kind.NOTE: 1}
+    assert kinds(report) == {FindingKind.ORPHAN: 2, FindingKind.NOTE: 1}
 
 
 def test_what_the_node_remembers_as_damaged_is_told() -> None:
@@ -204,35 +204,35 @@ def test_what_the_node_remembers_as_damaged_is_told() -> None:
     damage = (DamagedRange(TransactionId(5), TransactionId(7)),)
     remembered = {**FILES, "0/damaged.json": encode_damage(damage, TransactionId(18))}
     report = look(remembered)
-    assert kinds(report) == {Kind.NOTE: 1, Kind.DAMAGE: 1}
+    assert kinds(report) == {FindingKind.NOTE: 1, FindingKind.DAMAGE: 1}
     assert "records 5 to 6" in report.findings[1].text
     lost = report.findings[0]
     assert (lost.first, lost.next_transaction_id) == (16, 18), "there were more records then"
-    assert kinds(look({**FILES, "0/damaged.json": b"{}"})) == {Kind.PROMISE: 1}
-    assert kinds(look({**FILES, "0/x.seg.damaged": b"old"})) == {Kind.NOTE: 1}
+    assert kinds(look({**FILES, "0/damaged.json": b"{}"})) == {FindingKind.PROMISE: 1}
+    assert kinds(look({**FILES, "0/x.seg.damaged": b"old"})) == {FindingKind.NOTE: 1}
 
 
 def test_a_directory_beyond_the_cluster_is_an_orphan() -> None:
-    assert kinds(look({**FILES, segment_name(7, 0): b""}))[Kind.ORPHAN] >= 1
+    assert kinds(look({**FILES, segment_name(7, 0): b""}))[FindingKind.ORPHAN] >= 1
 
 
 def test_files_of_a_partition_that_is_not_assigned_are_noted() -> None:
     report = look(storage_directory((3,), flags=1).to_files())
-    assert kinds(report) == {Kind.NOTE: 2}
+    assert kinds(report) == {FindingKind.NOTE: 2}
     assert any("not assigned" in finding.text for finding in report.findings)
 
 
 def test_an_assigned_partition_without_files_is_damage() -> None:
     files = {path: data for path, data in FILES.items() if not path.startswith("1/")}
     report = look(files)
-    assert (only(report).kind, only(report).first) == (Kind.DAMAGE, 0)
+    assert (only(report).kind, only(report).first) == (FindingKind.DAMAGE, 0)
     report = look({**files, "1/notes.txt": b""})
-    assert Kind.DAMAGE in kinds(report)
+    assert FindingKind.DAMAGE in kinds(report)
 
 
 def test_a_missing_control_file_is_a_lost_promise() -> None:
     report = look(without(FILES, "waltz-storage.ctl"))
-    assert kinds(report)[Kind.PROMISE] == 1
+    assert kinds(report)[FindingKind.PROMISE] == 1
 
 
 def test_a_record_of_another_partition_is_damage() -> None:
@@ -243,7 +243,7 @@ def test_a_record_of_another_partition_is_damage() -> None:
         segment_name(0, 0): files[segment_name(0, 0)][:128] + files[segment_name(1, 0)][128:],
     }
     report = look(swapped)
-    assert (only(report).kind, only(report).count) == (Kind.DAMAGE, 5)
+    assert (only(report).kind, only(report).count) == (FindingKind.DAMAGE, 5)
     assert "of partition 1" in only(report).text
 
 
@@ -255,7 +255,7 @@ def test_the_clients_checksum_is_looked_at_on_request() -> None:
     files = {**our_files((3,)), segment_name(0, 0): pair.to_bytes()[0]}
     assert not look(files).findings
     report = look(files, data_checksums=True)
-    assert (only(report).kind, only(report).first) == (Kind.DAMAGE, 1)
+    assert (only(report).kind, only(report).first) == (FindingKind.DAMAGE, 1)
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,10 @@ def test_one_transaction_is_verified_alone(number: int) -> None:
 
 def test_one_transaction_that_is_damaged_is_found() -> None:
     files = flipped(FILES, MIDDLE, 128 + 40)
-    assert only(check_one(files, "0", 5)).kind is Kind.DAMAGE
+    assert only(check_one(files, "0", 5)).kind is FindingKind.DAMAGE
     assert check_one(files, "0", 6).findings == []
     wrong = flipped(FILES, segment_name(0, 5, ".idx"), 128 + 7)
-    assert only(check_one(wrong, "0", 5)).kind is Kind.INDEX
+    assert only(check_one(wrong, "0", 5)).kind is FindingKind.INDEX
 
 
 def test_one_transaction_that_is_not_there_is_refused() -> None:
@@ -327,7 +327,7 @@ def test_a_file_that_grows_meanwhile_is_no_damage() -> None:
 def test_what_a_second_look_finds_again_is_believed() -> None:
     files = flipped(FILES, MIDDLE, 128 + 40)
     report = look_twice(files, files)
-    assert (only(report).kind, report.records_failed) == (Kind.DAMAGE, 1)
+    assert (only(report).kind, report.records_failed) == (FindingKind.DAMAGE, 1)
 
 
 def test_a_truncation_meanwhile_is_no_damage() -> None:

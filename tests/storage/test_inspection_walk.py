@@ -17,7 +17,7 @@ from tests.storage.inspected import (
     without,
 )
 from waltz.record import NewRecord, pack_records
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.storage.inspection.walk import Gap, Run, Snapshot, describe, open_view, read_run, walk
 from waltz.types import TransactionId
 
@@ -96,8 +96,8 @@ def test_it_says_what_is_wrong(damage: Callable[[bytes], bytes], text: str) -> N
 
 
 def test_what_cannot_be_read_is_a_gap() -> None:
-    def fault(operation: Operation, path: str) -> None:
-        if operation is Operation.READ and path.endswith(".seg"):
+    def fault(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.READ and path.endswith(".seg"):
             raise OSError(5, "Input/output error", path)
 
     disk = disk_of(FILES)

@@ -24,7 +24,7 @@ from waltz.errors import (
     ForeignDirectoryError,
     SegmentFailedError,
 )
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.node_file import (
     EMPTY_SLOT,
     NO_COPY,
@@ -143,7 +143,7 @@ def test_a_crash_at_any_moment_leaves_a_valid_copy() -> None:
             put(file, 2, 5)
             seen = 0
 
-            def die(operation: Operation, path: str, at: int = at) -> None:
+            def die(operation: DiskOperation, path: str, at: int = at) -> None:
                 nonlocal seen
                 seen += 1
                 if seen == at:
@@ -175,12 +175,12 @@ def test_a_crash_in_the_middle_of_a_repair_leaves_a_valid_copy() -> None:
                 if damaged:
                     disk.damage(PATH, slot_offsets(1)[seed % 2] + 9, b"x")
                 else:
-                    disk.fault = fail_nth(Operation.SYNC, 1, done=0.0)
+                    disk.fault = fail_nth(DiskOperation.SYNC, 1, done=0.0)
                     with pytest.raises(SegmentFailedError):
                         put(file, 1, 8)
                 seen = 0
 
-                def die(operation: Operation, path: str, at: int = at) -> None:
+                def die(operation: DiskOperation, path: str, at: int = at) -> None:
                     nonlocal seen
                     seen += 1
                     if seen == at:
@@ -195,7 +195,7 @@ def test_a_crash_in_the_middle_of_a_repair_leaves_a_valid_copy() -> None:
 
 
 def test_a_failed_sync_ends_all_updates() -> None:
-    for operation in (Operation.WRITE, Operation.SYNC):
+    for operation in (DiskOperation.WRITE, DiskOperation.SYNC):
         for number in (1, 2):
             disk = made()
             file = opened(disk)
@@ -214,13 +214,13 @@ def test_a_write_without_space_may_be_tried_again() -> None:
         disk = made()
         file = opened(disk)
         put(file, 1, 7)
-        disk.fault = fail_nth(Operation.WRITE, number, errno.ENOSPC)
+        disk.fault = fail_nth(DiskOperation.WRITE, number, errno.ENOSPC)
         with pytest.raises(SegmentFailedError, match="fails"):
             put(file, 1, 8)
         put(file, 1, 9)
         file.close()
         assert opened(disk).slot(ONE).fence == 9
-        disk.fault = fail_nth(Operation.SYNC, 1, errno.ENOSPC)
+        disk.fault = fail_nth(DiskOperation.SYNC, 1, errno.ENOSPC)
         file = opened(made())
 
 
@@ -358,8 +358,9 @@ def test_files_of_others_are_refused() -> None:
 
 
 def test_creation_is_all_or_nothing() -> None:
-    for operation in (Operation.OPEN, Operation.WRITE, Operation.TRUNCATE, Operation.SYNC,
-                      Operation.RENAME, Operation.SYNC_DIRECTORY):  # fmt: skip
+    for operation in (DiskOperation.OPEN, DiskOperation.WRITE, DiskOperation.TRUNCATE,
+                      DiskOperation.SYNC, DiskOperation.RENAME,
+                      DiskOperation.SYNC_DIRECTORY):  # fmt: skip
         for number in (1, 2):
             for seed in range(10):
                 disk = fresh_disk()

@@ -28,7 +28,7 @@ from tests.storage.support import (
 )
 from waltz.errors import CorruptionError, NotFoundError, SegmentFailedError
 from waltz.limits import DAMAGED_RANGES_MAX
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
@@ -124,7 +124,7 @@ def test_access_that_is_so_already_costs_nothing() -> None:
 def test_allowing_writes_reopens_a_writer_that_has_failed_and_allowing_reads_does_not() -> None:
     disk = fresh_disk()
     partition = used_partition(disk)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     assert isinstance(ask(partition, append(5, 1)), FailureResponse)
     disk.fault = None
     partition.set_access(readable=True, writable=False)
@@ -153,7 +153,7 @@ def test_a_replica_tells_what_it_would_refuse() -> None:
     partition.set_access(readable=False, writable=True)
     assert (state_of(partition).readable, state_of(partition).writable) == (False, True)
     partition.set_access(readable=True, writable=True)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     assert isinstance(ask(partition, append(5, 1)), FailureResponse)
     assert (state_of(partition).readable, state_of(partition).writable) == (True, False)
 
@@ -299,7 +299,7 @@ def test_nothing_is_called_ours_before_the_index_is_durable() -> None:
         partition = make_partition(disk, open_control(disk, key=GOLDEN_KEY), key=GOLDEN_KEY)
         seen = 0
 
-        def cut(operation: Operation, path: str, at: int = calls) -> None:
+        def cut(operation: DiskOperation, path: str, at: int = calls) -> None:
             nonlocal seen
             seen += 1
             if seen == at:
@@ -324,7 +324,7 @@ def test_a_partition_that_cannot_be_opened_is_not_called_ours() -> None:
     disk = golden_disk("storage-after-clients")
     control = open_control(disk, key=GOLDEN_KEY)
     partition = make_partition(disk, control, key=GOLDEN_KEY)
-    disk.fault = fail_nth(Operation.SYNC_DIRECTORY, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 1)
     partition.open()
     assert partition.damage is not None
     assert not control.is_ours(ZERO)
@@ -337,8 +337,8 @@ def test_where_that_cannot_be_written_there_are_reads_and_no_writes(error_number
     control = open_control(disk, key=GOLDEN_KEY)
     partition = make_partition(disk, control, key=GOLDEN_KEY)
 
-    def fail(operation: Operation, path: str) -> None:
-        if operation is Operation.WRITE and path.endswith("node"):
+    def fail(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.WRITE and path.endswith("node"):
             raise OSError(error_number, "write fails", path)
 
     disk.fault = fail
@@ -362,11 +362,11 @@ def test_an_assignment_that_cannot_be_promised_is_no_assignment() -> None:
         partition = make_partition(disk, control)
         partition.open()
 
-        def fail(operation: Operation, path: str) -> None:
+        def fail(operation: DiskOperation, path: str) -> None:
             if "waltz-storage" in path:
                 fault(operation, path)  # noqa: B023
 
-        fault = fail_nth(Operation.SYNC, number)
+        fault = fail_nth(DiskOperation.SYNC, number)
         disk.fault = fail
         with pytest.raises(SegmentFailedError, match="waltz-storage"):
             partition.assign()

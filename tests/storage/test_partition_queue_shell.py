@@ -23,12 +23,12 @@ from waltz.errors import NotFoundError, UnavailableError
 from waltz.host import Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.record import RecordBatch
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.partition_queue_shell import (
     STORAGE_MAILBOX_REQUESTS_MAX,
     PartitionQueue,
     PartitionRequest,
-    Peer,
+    StoragePeer,
 )
 from waltz.system.real_host import real_host
 from waltz.wire.handshake import Link
@@ -80,14 +80,14 @@ class Bench:
         self.queue = PartitionQueue(host, self.partition)
         self.connections: list[Recorder] = []
 
-    def peer(self) -> Peer:
+    def peer(self) -> StoragePeer:
         connection = Recorder()
         self.connections.append(connection)
         ours, theirs = Link(STORAGE_CODEC, "node"), Link(STORAGE_CODEC, "test")
         ours.receive(theirs.hello())
-        return Peer(connection, ours, is_opened=True)
+        return StoragePeer(connection, ours, is_opened=True)
 
-    async def put(self, peer: Peer, *messages: StorageMessage) -> None:
+    async def put(self, peer: StoragePeer, *messages: StorageMessage) -> None:
         for message in messages:
             await self.queue.put(PartitionRequest(peer, message))
 
@@ -117,8 +117,8 @@ def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
         for number in range(20):
             await bench.put((one, other)[number % 2], append(number, 1))
         await bench.queue.command(lambda: None)
-        assert bench.disk.counts[Operation.SYNC] == 1
-        assert bench.disk.counts[Operation.WRITE] == 2, "data and index"
+        assert bench.disk.counts[DiskOperation.SYNC] == 1
+        assert bench.disk.counts[DiskOperation.WRITE] == 2, "data and index"
         assert [len(connection.written) for connection in bench.connections] == [1, 1]
         assert [answer.sequence_number for answer in bench.answers(1)] == list(range(1, 20, 2))
 
@@ -172,7 +172,7 @@ def test_failed_index_is_a_failed_drain_and_closes_the_writer(
 ) -> None:
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        bench.disk.fault = fail_nth(Operation.WRITE, 2)
+        bench.disk.fault = fail_nth(DiskOperation.WRITE, 2)
         await bench.put(peer, append(0, 1500))
         await bench.queue.command(lambda: None)
         await bench.put(peer, append(1500, 1))

@@ -40,7 +40,7 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.limits import INDEX_SYNC_RECORDS, SEGMENTS_OPEN_MAX
-from waltz.sim.simulated_disk import Fault, Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.storage_protocol import (
@@ -146,7 +146,7 @@ def test_few_complete_segments_are_kept_open() -> None:
     for _ in range(3):
         for number in range(SEGMENTS_OPEN_MAX):
             partition.read(t(number), count_max=1, bytes_max=1)
-    assert disk.counts[Operation.OPEN] == 2 * SEGMENTS_OPEN_MAX
+    assert disk.counts[DiskOperation.OPEN] == 2 * SEGMENTS_OPEN_MAX
     draw = random("lru")
     for _ in range(200):
         number = draw.randrange(100)
@@ -174,10 +174,10 @@ def test_truncate_to_every_id() -> None:
 def test_truncation_interrupted_anywhere_leaves_no_gap() -> None:
     """Whatever step fails, and whatever the crash then forgets."""
     for operation in (
-        Operation.REMOVE,
-        Operation.SYNC_DIRECTORY,
-        Operation.TRUNCATE,
-        Operation.SYNC,
+        DiskOperation.REMOVE,
+        DiskOperation.SYNC_DIRECTORY,
+        DiskOperation.TRUNCATE,
+        DiskOperation.SYNC,
     ):
         for number in range(1, 10):
             disk = fresh_disk()
@@ -421,8 +421,8 @@ def test_partition_that_cannot_be_read_refuses_service() -> None:
     succeed(partition, append(0, 3))
     control = open_control(disk_without_lock(disk))
 
-    def broken(operation: Operation, where: str) -> None:
-        if operation is Operation.READ:
+    def broken(operation: DiskOperation, where: str) -> None:
+        if operation is DiskOperation.READ:
             raise OSError(errno.EIO, "unreadable", where)
 
     disk.fault = broken
@@ -449,8 +449,8 @@ def test_files_other_than_segments_are_left_alone() -> None:
     assert reopen(disk, partition).damage is None
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
-def test_writer_stays_closed_after_a_failure_until_it_is_reopened(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
+def test_writer_stays_closed_after_a_failure_until_it_is_reopened(operation: DiskOperation) -> None:
     """A sync that fails and then succeeds must not be believed."""
     disk = fresh_disk()
     partition = open_partition(disk)
@@ -480,7 +480,7 @@ def test_failed_truncation_is_said_again_when_the_writer_is_reopened() -> None:
     disk = fresh_disk()
     partition = open_partition(disk)
     succeed(partition, append(0, 10, size=60))
-    disk.fault = fail_nth(Operation.SYNC, 3)
+    disk.fault = fail_nth(DiskOperation.SYNC, 3)
     with pytest.raises(SegmentFailedError, match="truncation to transaction 2"):
         partition.truncate(t(2))
     partition.set_available(True)
@@ -494,7 +494,7 @@ def test_failed_control_file_update_closes_the_writer() -> None:
     disk = fresh_disk()
     partition = open_partition(disk)
     succeed(partition, append(0, 5))
-    disk.fault = fail_nth(Operation.WRITE, 1)
+    disk.fault = fail_nth(DiskOperation.WRITE, 1)
     with pytest.raises(SegmentFailedError):
         partition.set_low_water_mark(SessionId(1), t(4))
     assert not is_writable(partition)
@@ -506,7 +506,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
         disk = fresh_disk()
         partition = open_partition(disk, threshold=100)
         succeed(partition, append(0, 1))
-        disk.fault = fail_nth(Operation.SYNC, number)
+        disk.fault = fail_nth(DiskOperation.SYNC, number)
         answer = ask(partition, append(1, 1))
         assert not isinstance(answer, SuccessResponse)
         assert not is_writable(partition)
@@ -516,7 +516,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
         assert len(read_all(open_partition(disk.crash_clone(random(1)), threshold=100))) == 2
     disk = fresh_disk()
     partition = open_partition(disk)
-    disk.fault = fail_nth(Operation.SYNC, 2)
+    disk.fault = fail_nth(DiskOperation.SYNC, 2)
     assert "write of the index" in refusal(partition, append(0, INDEX_SYNC_RECORDS, size=0))
     assert not is_writable(partition)
     assert partition.next_transaction_id == INDEX_SYNC_RECORDS
@@ -624,7 +624,7 @@ def test_failed_assignment_leaves_the_partition_unassigned() -> None:
     disk = fresh_disk()
     partition = make_partition(disk, open_control(disk, assigned=()))
     partition.open()
-    disk.fault = fail_nth(Operation.WRITE, 2, errno.ENOSPC)
+    disk.fault = fail_nth(DiskOperation.WRITE, 2, errno.ENOSPC)
     with pytest.raises(UnavailableError, match="no space for a new segment"):
         partition.assign()
     assert not partition.info.is_assigned
@@ -687,8 +687,8 @@ class Driver:
     def observe(self, at_least: int, at_most: int) -> None:
         """Cut the power before some of the operations that follow."""
 
-        def cut(operation: Operation, _: str) -> None:
-            if operation is not Operation.READ and self.draw.random() < 0.15:
+        def cut(operation: DiskOperation, _: str) -> None:
+            if operation is not DiskOperation.READ and self.draw.random() < 0.15:
                 self.survivors.append((self.disk.crash_clone(self.draw), at_least, at_most))
 
         self.disk.fault = cut
@@ -728,7 +728,7 @@ class Killed(BaseException):
 def killed_at(number: int) -> Fault:
     left = number
 
-    def fault(operation: Operation, path: str) -> None:
+    def fault(operation: DiskOperation, path: str) -> None:
         nonlocal left
         left -= 1
         if left <= 0:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.support import DIRECTORY, fresh_disk
 from waltz.host import File
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.preallocation import (
     PREALLOCATED_BYTES_MAX,
     PREALLOCATED_BYTES_MIN,
@@ -42,7 +42,7 @@ def test_space_is_reserved_only_when_it_has_run_out() -> None:
     reserved = Preallocation(file)
     for end in range(10, 1110, 10):
         reserved.cover(end, ahead=500, limit=ENOUGH)
-    assert disk.counts[Operation.PREALLOCATE] == 3
+    assert disk.counts[DiskOperation.PREALLOCATE] == 3
     assert ENOUGH - disk.free_bytes == 1030 + 500
     assert file.size() == 0
 
@@ -70,23 +70,23 @@ def test_without_room_ahead_only_the_need_is_reserved() -> None:
 
 def test_other_failures_are_told_at_once() -> None:
     disk, file = make_file()
-    disk.fault = fail_nth(Operation.PREALLOCATE, 1, errno.EIO)
+    disk.fault = fail_nth(DiskOperation.PREALLOCATE, 1, errno.EIO)
     with pytest.raises(OSError, match="preallocate"):
         Preallocation(file).cover(10, ahead=10, limit=ENOUGH)
-    assert disk.counts[Operation.PREALLOCATE] == 1
+    assert disk.counts[DiskOperation.PREALLOCATE] == 1
 
 
 def test_the_rest_is_given_back_and_only_if_there_is_one() -> None:
     disk, file = make_file()
     reserved = Preallocation(file)
     reserved.give_back(0)
-    assert disk.counts[Operation.TRUNCATE] == 0
+    assert disk.counts[DiskOperation.TRUNCATE] == 0
     reserved.cover(10, ahead=100, limit=ENOUGH)
     file.write_at(0, bytes(10))
     reserved.give_back(10)
     assert (disk.free_bytes, file.size()) == (ENOUGH - 10, 10)
     reserved.give_back(10)
-    assert disk.counts[Operation.TRUNCATE] == 1
+    assert disk.counts[DiskOperation.TRUNCATE] == 1
     reserved.cover(20, ahead=0, limit=ENOUGH)
     reserved.truncate(5)
     assert (disk.free_bytes, file.size()) == (ENOUGH - 5, 5)

@@ -22,7 +22,7 @@ from tests.storage.test_segments import (
 )
 from waltz.errors import CorruptionError, SegmentFailedError, StorageError, UnavailableError
 from waltz.record import RecordBatch
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.damage import DamagedRange
 from waltz.storage.log.repair import repair_segment
 from waltz.storage.log.segment import NoFile, Segment
@@ -120,7 +120,7 @@ def test_repair_of_what_is_there_already_succeeds_and_writes_nothing() -> None:
     disk.counts.clear()
     chain.repair(records(4, 5))
     chain.repair(records(20, 20))
-    assert disk.counts[Operation.WRITE] == 0
+    assert disk.counts[DiskOperation.WRITE] == 0
 
 
 @pytest.mark.parametrize("size", [0, 59, 61, 160, 10_000])
@@ -214,10 +214,10 @@ def test_power_cut_in_a_repair_leaves_it_undone_done_or_damaged() -> None:
         assert len(states) >= 2
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
 @pytest.mark.parametrize("number", [1, 2])
 def test_failed_repair_closes_the_segment_and_can_be_done_again(
-    operation: Operation, number: int
+    operation: DiskOperation, number: int
 ) -> None:
     """Number 2 is that of the index."""
     disk = filled_disk(30)
@@ -246,11 +246,15 @@ def test_what_is_not_read_back_was_not_repaired() -> None:
     scrub_all(chain)
     wrong = disk.content(where)[offset : offset + 100]
 
-    def keep(operation: Operation, found: str) -> None:
-        if operation is Operation.READ and found == where and disk.counts[Operation.SYNC] > syncs:
+    def keep(operation: DiskOperation, found: str) -> None:
+        if (
+            operation is DiskOperation.READ
+            and found == where
+            and disk.counts[DiskOperation.SYNC] > syncs
+        ):
             disk.damage(where, offset, wrong)
 
-    syncs = disk.counts[Operation.SYNC]
+    syncs = disk.counts[DiskOperation.SYNC]
     disk.fault = keep
     with pytest.raises(SegmentFailedError, match="is not what is read"):
         chain.repair(records(4, 5))

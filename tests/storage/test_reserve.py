@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.support import DIRECTORY
 from waltz.limits import SPACE_RESERVE_BYTES
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.reserve import RESERVE_NAME, Reserve
 from waltz.system.real_disk import RealDisk
 
@@ -39,7 +39,7 @@ def test_it_is_given_back_durably() -> None:
     reserve.take()
     disk.counts.clear()
     reserve.give_back()
-    assert disk.counts[Operation.TRUNCATE] == disk.counts[Operation.SYNC] == 1
+    assert disk.counts[DiskOperation.TRUNCATE] == disk.counts[DiskOperation.SYNC] == 1
 
 
 def test_taking_it_again_after_a_restart_takes_nothing_more() -> None:
@@ -71,12 +71,12 @@ def test_without_room_nothing_is_taken() -> None:
 def test_a_disk_that_fails_leaves_it_not_held() -> None:
     disk = disk_of(3 * SIZE)
     reserve = Reserve(disk, DIRECTORY)
-    disk.fault = fail_nth(Operation.OPEN, 1)
+    disk.fault = fail_nth(DiskOperation.OPEN, 1)
     with pytest.raises(OSError, match="open number 1 fails"):
         reserve.take()
     assert not reserve.is_held
     reserve.take()
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(OSError, match="sync number 1 fails"):
         reserve.give_back()
     assert not reserve.is_held

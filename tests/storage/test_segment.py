@@ -21,7 +21,7 @@ from tests.storage.support import (
 from waltz.errors import CorruptionError, SegmentFailedError, UnavailableError
 from waltz.limits import INDEX_CHECKPOINT_RECORDS, INDEX_SYNC_BYTES, INDEX_SYNC_RECORDS
 from waltz.record import NewRecord, pack_records
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.index_file import INDEX_PREALLOCATED_BYTES
 from waltz.storage.log.preallocation import PREALLOCATED_BYTES_MIN
 from waltz.storage.log.segment import Segment, SegmentHome, create_segment
@@ -77,9 +77,9 @@ def test_append_is_one_write_and_one_sync_and_then_the_index() -> None:
     assert len(disk.content(IDX)) == 128 + 8 * 500
     segment.sync()
     assert order == [
-        (Operation.WRITE, "seg"),
-        (Operation.SYNC, "seg"),
-        (Operation.WRITE, "idx"),
+        (DiskOperation.WRITE, "seg"),
+        (DiskOperation.SYNC, "seg"),
+        (DiskOperation.WRITE, "idx"),
     ]
     segment.sync()
     assert len(order) == 3
@@ -93,7 +93,7 @@ def test_index_is_synced_at_each_multiple_only() -> None:
     synced = []
     disk.fault = lambda operation, path: (
         synced.append(segment.durable_next)
-        if operation is Operation.SYNC and path.endswith("idx")
+        if operation is DiskOperation.SYNC and path.endswith("idx")
         else None
     )
     every = INDEX_SYNC_RECORDS
@@ -118,9 +118,9 @@ def test_index_is_synced_too_after_so_many_bytes() -> None:
     syncs = []
     for number in range(9):
         segment.write(batch(number, 1, size=size))
-        before = disk.counts[Operation.SYNC]
+        before = disk.counts[DiskOperation.SYNC]
         segment.sync()
-        syncs.append(disk.counts[Operation.SYNC] - before)
+        syncs.append(disk.counts[DiskOperation.SYNC] - before)
     assert syncs == [1, 1, 1, 2, 1, 1, 1, 2, 1]
     assert 4 * (size + 40) == INDEX_SYNC_BYTES
     assert len(disk.crash_clone(random(1)).content(IDX)) >= 128 + 8 * 8
@@ -133,7 +133,7 @@ def test_power_cut_leaves_no_hole_before_the_last_multiple_that_the_index_reache
     cuts: list[SimulatedDisk] = []
     draw = random("holes")
 
-    def cut(operation: Operation, path: str) -> None:
+    def cut(operation: DiskOperation, path: str) -> None:
         if path.endswith("idx"):
             cuts.extend(disk.crash_clone(draw) for _ in range(6))
 
@@ -181,7 +181,7 @@ def test_a_read_is_one_read_of_the_range() -> None:
     segment.write_index()
     disk.counts.clear()
     segment.read(t(20), count_max=50, bytes_max=10**6)
-    assert disk.counts == {Operation.READ: 2}
+    assert disk.counts == {DiskOperation.READ: 2}
 
 
 def test_every_flipped_byte_is_detected_and_never_served() -> None:
@@ -243,11 +243,11 @@ def test_truncate_cuts_the_index_before_the_data() -> None:
     order = []
     disk.fault = lambda operation, path: order.append((operation, path[-3:]))
     segment.truncate(t(4))
-    assert [step for step in order if step[0] is not Operation.READ] == [
-        (Operation.TRUNCATE, "idx"),
-        (Operation.SYNC, "idx"),
-        (Operation.TRUNCATE, "seg"),
-        (Operation.SYNC, "seg"),
+    assert [step for step in order if step[0] is not DiskOperation.READ] == [
+        (DiskOperation.TRUNCATE, "idx"),
+        (DiskOperation.SYNC, "idx"),
+        (DiskOperation.TRUNCATE, "seg"),
+        (DiskOperation.SYNC, "seg"),
     ]
 
 
@@ -262,8 +262,8 @@ def test_truncate_refuses_to_cut_at_a_place_it_cannot_trust() -> None:
     assert disk.content(SEG) == before
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
-def test_append_after_a_failed_write_or_sync_is_refused(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
+def test_append_after_a_failed_write_or_sync_is_refused(operation: DiskOperation) -> None:
     disk, segment = make_segment()
     segment.write(batch(0, 5))
     segment.sync()
@@ -291,7 +291,7 @@ def test_append_after_a_failed_write_or_sync_is_refused(operation: Operation) ->
 def test_failed_index_write_ends_writing_but_not_reading(number: int) -> None:
     disk, segment = make_segment()
     segment.write(batch(0, 5))
-    disk.fault = fail_nth((Operation.WRITE, Operation.SYNC)[number - 1], number)
+    disk.fault = fail_nth((DiskOperation.WRITE, DiskOperation.SYNC)[number - 1], number)
     with pytest.raises(SegmentFailedError, match="of the index failed"):
         segment.write_index()
     assert has_failed(segment)
@@ -304,7 +304,7 @@ def test_index_write_that_fails_between_two_multiples_leaves_the_records_readabl
     disk, segment = make_segment()
     count = INDEX_SYNC_RECORDS + 10
     segment.write(batch(0, count, size=0))
-    disk.fault = fail_nth(Operation.WRITE, 2)
+    disk.fault = fail_nth(DiskOperation.WRITE, 2)
     with pytest.raises(SegmentFailedError, match="write of the index"):
         segment.sync()
     assert segment.next_transaction_id == count
@@ -322,7 +322,7 @@ def test_space_is_reserved_ahead_of_both_files_and_given_back() -> None:
     disk.counts.clear()
     segment.write(batch(10, 10))
     segment.sync()
-    assert disk.counts[Operation.PREALLOCATE] == 0
+    assert disk.counts[DiskOperation.PREALLOCATE] == 0
     assert len(disk.content(SEG)) == segment.size
     segment.write_index()
     segment.give_back()
@@ -349,8 +349,8 @@ def test_full_disk_is_a_clean_refusal_that_leaves_the_writer_open(number: int) -
     before = disk.content(SEG), disk.content(IDX)
     segment.give_back()
 
-    def full(operation: Operation, path: str) -> None:
-        if operation is Operation.PREALLOCATE and path == (SEG, IDX)[number - 1]:
+    def full(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.PREALLOCATE and path == (SEG, IDX)[number - 1]:
             raise OSError(errno.ENOSPC, "no space", path)
 
     disk.fault = full
@@ -378,14 +378,18 @@ def test_last_free_bytes_are_used_though_none_can_be_reserved_ahead() -> None:
 
 def test_other_failures_of_a_reservation_end_writing() -> None:
     disk, segment = make_segment()
-    disk.fault = fail_nth(Operation.PREALLOCATE, 1, errno.EIO)
+    disk.fault = fail_nth(DiskOperation.PREALLOCATE, 1, errno.EIO)
     with pytest.raises(SegmentFailedError, match="reservation of space"):
         segment.write(batch(0, 1))
     assert has_failed(segment)
 
 
 def test_segment_that_finds_no_space_is_not_there() -> None:
-    for operation, number in ((Operation.OPEN, 1), (Operation.WRITE, 2), (Operation.SYNC, 2)):
+    for operation, number in (
+        (DiskOperation.OPEN, 1),
+        (DiskOperation.WRITE, 2),
+        (DiskOperation.SYNC, 2),
+    ):
         disk = fresh_disk()
         disk.make_directory(f"{DIRECTORY}/0")
         disk.fault = fail_nth(operation, number, errno.ENOSPC)
@@ -396,9 +400,9 @@ def test_segment_that_finds_no_space_is_not_there() -> None:
         make_segment(disk)
 
 
-@pytest.mark.parametrize("operation", [Operation.TRUNCATE, Operation.SYNC])
+@pytest.mark.parametrize("operation", [DiskOperation.TRUNCATE, DiskOperation.SYNC])
 @pytest.mark.parametrize("number", [1, 2])
-def test_failed_truncation_ends_writing(operation: Operation, number: int) -> None:
+def test_failed_truncation_ends_writing(operation: DiskOperation, number: int) -> None:
     disk, segment = make_segment()
     segment.write(batch(0, 5))
     segment.write_index()
@@ -434,13 +438,13 @@ def test_created_files_and_their_names_are_durable() -> None:
     disk.fault = lambda operation, path: order.append((operation, path.rpartition("/")[2][-3:]))
     make_segment(disk, 29)
     assert order == [
-        (Operation.OPEN, "idx"),
-        (Operation.WRITE, "idx"),
-        (Operation.SYNC, "idx"),
-        (Operation.OPEN, "seg"),
-        (Operation.WRITE, "seg"),
-        (Operation.SYNC, "seg"),
-        (Operation.SYNC_DIRECTORY, "0"),
+        (DiskOperation.OPEN, "idx"),
+        (DiskOperation.WRITE, "idx"),
+        (DiskOperation.SYNC, "idx"),
+        (DiskOperation.OPEN, "seg"),
+        (DiskOperation.WRITE, "seg"),
+        (DiskOperation.SYNC, "seg"),
+        (DiskOperation.SYNC_DIRECTORY, "0"),
     ]
     assert disk.list_directory(f"{DIRECTORY}/0")[-1] == "0000000000000000029.seg"
 

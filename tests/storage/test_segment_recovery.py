@@ -21,7 +21,7 @@ from tests.storage.support import (
 from waltz.errors import CorruptionError, SegmentFailedError
 from waltz.limits import DATA_BYTES_MAX, INDEX_SYNC_RECORDS, OPEN_CHECK_RECORDS
 from waltz.record import RECORD_HEADER
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.storage.log.damage import Damage
 from waltz.storage.log.segment import NoFile, Segment, create_segment
 from waltz.storage.log.segment_recovery import (
@@ -122,7 +122,7 @@ def test_clean_segment_is_opened_as_it_was(count: int, first: int, *, proof: boo
     if count:
         reopen(disk, following=first + count, first=first)
     assert [disk.content(path) for path in paths] == before
-    assert disk.counts[Operation.WRITE] == 0
+    assert disk.counts[DiskOperation.WRITE] == 0
 
 
 def test_torn_tail_is_cut_after_the_last_whole_record() -> None:
@@ -449,8 +449,8 @@ def test_opening_a_complete_segment_reads_its_end_only() -> None:
     disk = disk_with(5000)
     disk.counts.clear()
     reopen(disk, following=5000)
-    assert disk.counts[Operation.READ] <= 8
-    assert disk.counts[Operation.SYNC] == disk.counts[Operation.WRITE] == 0
+    assert disk.counts[DiskOperation.READ] <= 8
+    assert disk.counts[DiskOperation.SYNC] == disk.counts[DiskOperation.WRITE] == 0
 
 
 def test_what_was_only_found_in_memory_is_synced_before_it_counts() -> None:
@@ -490,8 +490,8 @@ def test_index_that_a_failed_sync_has_dropped_is_written_again() -> None:
         assert len(read_independently(clone.content(SEG), clone.content(IDX))) == 40
 
 
-def fail_index_sync(operation: Operation, path: str) -> None:
-    if operation is Operation.SYNC and path.endswith(".idx"):
+def fail_index_sync(operation: DiskOperation, path: str) -> None:
+    if operation is DiskOperation.SYNC and path.endswith(".idx"):
         raise OSError("the sync of the index fails")
 
 
@@ -553,8 +553,8 @@ def test_header_that_cannot_be_read_is_a_lost_data_file() -> None:
     """A segment less is no reason to refuse the others; a disk that reads nothing is."""
     disk = disk_with(4)
 
-    def unreadable(operation: Operation, path: str) -> None:
-        if operation is Operation.READ and path.endswith(".seg"):
+    def unreadable(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.READ and path.endswith(".seg"):
             raise OSError("unreadable")
 
     disk.fault = unreadable
@@ -562,8 +562,8 @@ def test_header_that_cannot_be_read_is_a_lost_data_file() -> None:
     assert ranges(opened.damage) == [(0, 4)]
     opened.segment.close()
 
-    def all_unreadable(operation: Operation, path: str) -> None:
-        if operation is Operation.READ:
+    def all_unreadable(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.READ:
             raise OSError("unreadable")
 
     disk.fault = all_unreadable
@@ -595,7 +595,7 @@ def test_power_cut_while_the_index_is_rebuilt_leaves_no_holes() -> None:
     draw = random("rebuild")
     clones: list[SimulatedDisk] = []
     disk.fault = lambda operation, _: clones.extend(
-        disk.crash_clone(draw) for _ in range(4) if operation is not Operation.READ
+        disk.crash_clone(draw) for _ in range(4) if operation is not DiskOperation.READ
     )
     reopen(disk)
     disk.fault = None

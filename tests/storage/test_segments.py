@@ -16,7 +16,7 @@ from waltz.errors import (
     StorageError,
     UnavailableError,
 )
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.log.index_file import INDEX_PREALLOCATED_BYTES
 from waltz.storage.log.preallocation import PREALLOCATED_BYTES_MIN
 from waltz.storage.log.segment import Segment
@@ -223,7 +223,7 @@ def test_damage_is_known_although_it_cannot_be_written_down() -> None:
     disk = filled_disk(30)
     spoil(disk, 4)
     chain = reopened(disk)
-    disk.fault = fail_nth(Operation.OPEN, 1, errno.ENOSPC)
+    disk.fault = fail_nth(DiskOperation.OPEN, 1, errno.ENOSPC)
     with pytest.raises(CorruptionError):
         chain.read(t(4), count_max=1, bytes_max=1)
     assert ranges(chain) == [(4, 5)]
@@ -352,7 +352,7 @@ def test_wrong_index_entries_are_put_right_when_they_are_read() -> None:
 def test_read_that_fails_once_is_tried_again() -> None:
     disk = filled_disk(30)
     chain = reopened(disk)
-    disk.fault = fail_nth(Operation.READ, 2)
+    disk.fault = fail_nth(DiskOperation.READ, 2)
     assert chain.read(t(3), count_max=1, bytes_max=1) == batch(3, 1, size=60)
     assert chain.damage == ()
 
@@ -448,7 +448,7 @@ def test_scrub_restores_the_headers_of_open_files() -> None:
             flip(disk, where, position)
             assert scrub_all(chain).indexes_healed == 1
             assert disk.content(where) == good
-    disk.fault = fail_nth(Operation.READ, 1)
+    disk.fault = fail_nth(DiskOperation.READ, 1)
     assert scrub_all(chain).records == 12
 
 
@@ -493,8 +493,8 @@ def test_unreadable_blocks_are_damage_until_they_can_be_read() -> None:
     disk = filled_disk(30)
     chain = reopened(disk)
 
-    def bad(operation: Operation, where: str) -> None:
-        if operation is Operation.READ and where == path(9):
+    def bad(operation: DiskOperation, where: str) -> None:
+        if operation is DiskOperation.READ and where == path(9):
             raise OSError("bad sector")
 
     disk.fault = bad
@@ -591,8 +591,8 @@ def test_removal_of_a_part_that_fails_closes_the_writer() -> None:
     chain = reopened(disk)
     spoil(disk, 4)
 
-    def full(operation: Operation, where: str) -> None:
-        if operation is Operation.OPEN and where == path(9, ".idx"):
+    def full(operation: DiskOperation, where: str) -> None:
+        if operation is DiskOperation.OPEN and where == path(9, ".idx"):
             raise OSError(errno.ENOSPC, "no space", where)
 
     disk.fault = full
@@ -603,7 +603,7 @@ def test_removal_of_a_part_that_fails_closes_the_writer() -> None:
 def test_error_in_the_middle_leaves_nothing_open() -> None:
     disk = filled_disk(30)
     chain = make_chain(disk)
-    disk.fault = fail_nth(Operation.SYNC_DIRECTORY, 2)
+    disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 2)
     with pytest.raises(OSError, match="sync directory"):
         chain.open(Trust(local_low_water_mark=t(-1), index_is_proof=True))
     assert not chain.is_open
@@ -615,9 +615,9 @@ def test_opening_is_bounded_however_many_segments_there_are() -> None:
     disk.counts.clear()
     chain = reopened(disk)
     assert chain.segment_count == 100
-    assert disk.counts[Operation.READ] <= 100 * 9
-    assert disk.counts[Operation.SYNC] == 2, "both files of the last one"
-    assert disk.counts[Operation.WRITE] == 0
+    assert disk.counts[DiskOperation.READ] <= 100 * 9
+    assert disk.counts[DiskOperation.SYNC] == 2, "both files of the last one"
+    assert disk.counts[DiskOperation.WRITE] == 0
 
 
 def test_repair_names_what_is_damaged() -> None:

@@ -22,14 +22,14 @@ from tests.storage.support import (
 )
 from waltz.errors import StorageError
 from waltz.host import Space
-from waltz.sim.simulated_disk import Operation, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, fail_nth
 from waltz.storage.directory.space import FREE_MINIMUM, SpaceGuard
 from waltz.storage.log.damage import DamagedRange
 from waltz.storage.storage_metrics import (
     DISK_CALL_SECONDS_MAX,
     NODE_METRICS,
     PARTITION_METRICS,
-    Stage,
+    NodeStage,
     health_json,
     metrics_json,
 )
@@ -97,7 +97,7 @@ def test_a_failed_write_is_a_problem_and_no_damage() -> None:
     """MT-48."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    disk.fault = fail_nth(Operation.SYNC, 1)
+    disk.fault = fail_nth(DiskOperation.SYNC, 1)
     ask(partition, append(0, 1))
     state = state_of(partition)
     assert state is not None
@@ -158,8 +158,8 @@ def test_one_unwell_partition_makes_the_node_unwell() -> None:
     assert node_of().is_healthy
 
 
-@pytest.mark.parametrize("stage", [Stage.STARTING, Stage.STOPPING])
-def test_a_node_is_well_only_while_it_serves(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", [NodeStage.STARTING, NodeStage.STOPPING])
+def test_a_node_is_well_only_while_it_serves(stage: NodeStage) -> None:
     """MT-50: alive, and not ready."""
     node = node_of(healthy(), stage=stage)
     assert not node.is_healthy
@@ -184,7 +184,7 @@ def test_the_json_has_every_figure_of_the_lists() -> None:
     shown = json.loads(json.dumps(metrics_json(node_of(healthy(2)))))
     assert shown["directory_id"] == str(DIRECTORY_ID)
     assert metrics_json(node_of(directory_id=None))["directory_id"] is None
-    assert metrics_json(node_of(stage=Stage.STARTING))["problems"] == ["the node is starting"]
+    assert metrics_json(node_of(stage=NodeStage.STARTING))["problems"] == ["the node is starting"]
     assert list(shown["node"]) == [metric.name for metric in NODE_METRICS]
     assert list(shown["partitions"]["2"]) == [
         *(metric.name for metric in PARTITION_METRICS),

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from waltz.errors import SegmentFailedError
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.storage.directory.synced_file import SyncedFile
 
 PATH = "/data/file"
@@ -20,14 +20,14 @@ class World:
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk(["/data"])
-        self.failures: list[tuple[Operation, int]] = []
+        self.failures: list[tuple[DiskOperation, int]] = []
         file = self.disk.open(PATH, create=True)
         self.disk.sync_directory("/data")
         self.file = SyncedFile(file, "the file")
         self.file.write(0, b"old")
         self.disk.fault = self.fail
 
-    def fail(self, operation: Operation, path: str) -> None:
+    def fail(self, operation: DiskOperation, path: str) -> None:
         if self.failures and self.failures[0][0] is operation:
             raise OSError(self.failures.pop(0)[1], "as told")
 
@@ -45,12 +45,14 @@ def test_a_change_is_durable_at_once() -> None:
 @pytest.mark.parametrize(
     "failures",
     [
-        [(Operation.WRITE, errno.EIO)],
-        [(Operation.SYNC, errno.EIO)],
-        [(Operation.SYNC, errno.ENOSPC)],
+        [(DiskOperation.WRITE, errno.EIO)],
+        [(DiskOperation.SYNC, errno.EIO)],
+        [(DiskOperation.SYNC, errno.ENOSPC)],
     ],
 )
-def test_after_a_failed_change_there_is_no_other(failures: Sequence[tuple[Operation, int]]) -> None:
+def test_after_a_failed_change_there_is_no_other(
+    failures: Sequence[tuple[DiskOperation, int]],
+) -> None:
     """SN-28: the disk may seem well again, yet nobody knows what it holds."""
     world = World()
     world.failures += failures
@@ -62,7 +64,7 @@ def test_after_a_failed_change_there_is_no_other(failures: Sequence[tuple[Operat
 
 def test_a_change_that_found_no_space_may_be_tried_again() -> None:
     world = World()
-    world.failures += [(Operation.WRITE, errno.ENOSPC), (Operation.WRITE, errno.EDQUOT)]
+    world.failures += [(DiskOperation.WRITE, errno.ENOSPC), (DiskOperation.WRITE, errno.EDQUOT)]
     for _ in range(2):
         with pytest.raises(SegmentFailedError):
             world.file.write(1, b"x")

@@ -23,11 +23,11 @@ from tests.storage.support import (
     succeed,
     t,
 )
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.storage.directory.trace_file import (
     TRACE_BYTES,
     TRACE_FILE_NAME,
-    Trace,
+    SegmentTrace,
     decode_trace,
     decode_trace_file,
     encode_trace,
@@ -94,9 +94,9 @@ def vote(partition: StoragePartition, session: int = 1) -> int:
 
 def test_a_trace_is_read_only_where_it_was_written() -> None:
     other = UUID(int=7)
-    good = encode_trace(DIRECTORY_ID, ZERO, Trace(t(3), t(5)), 9)
+    good = encode_trace(DIRECTORY_ID, ZERO, SegmentTrace(t(3), t(5)), 9)
     assert len(good) == TRACE_BYTES
-    assert decode_trace(DIRECTORY_ID, ZERO, good) == (9, Trace(t(3), t(5)))
+    assert decode_trace(DIRECTORY_ID, ZERO, good) == (9, SegmentTrace(t(3), t(5)))
     assert decode_trace(other, ZERO, good) is None
     assert decode_trace(DIRECTORY_ID, PartitionId(1), good) is None
     assert decode_trace(DIRECTORY_ID, ZERO, bytes(TRACE_BYTES)) is None
@@ -111,10 +111,14 @@ def test_the_copies_are_in_different_blocks_and_the_newer_one_counts() -> None:
     assert second % 4096 == 0
     assert second - first >= 130 * TRACE_BYTES
     content = bytearray(trace_file_bytes(130))
-    content[first : first + TRACE_BYTES] = encode_trace(DIRECTORY_ID, ZERO, Trace(t(0), t(2)), 1)
-    content[second : second + TRACE_BYTES] = encode_trace(DIRECTORY_ID, ZERO, Trace(t(7), t(7)), 2)
+    content[first : first + TRACE_BYTES] = encode_trace(
+        DIRECTORY_ID, ZERO, SegmentTrace(t(0), t(2)), 1
+    )
+    content[second : second + TRACE_BYTES] = encode_trace(
+        DIRECTORY_ID, ZERO, SegmentTrace(t(7), t(7)), 2
+    )
     found = decode_trace_file(bytes(content), DIRECTORY_ID, 130)
-    assert found.known == {ZERO: (2, Trace(t(7), t(7)))}
+    assert found.known == {ZERO: (2, SegmentTrace(t(7), t(7)))}
     assert ZERO not in found.whole
     assert len(found.notes) == 1
 
@@ -233,7 +237,7 @@ def test_at_every_point_of_a_roll_over_and_of_a_cut_a_crash_is_no_loss() -> None
     steps: list[SimulatedDisk] = []
     disk, partition = log_of(3)
 
-    def remember(operation: Operation, path: str) -> None:
+    def remember(operation: DiskOperation, path: str) -> None:
         steps.append(killed(disk))
         steps.extend(disk.crash_clone(Random(seed)) for seed in range(3))
 
@@ -284,8 +288,8 @@ def test_without_a_trace_that_checks_out_a_replica_does_not_vote() -> None:
 def test_a_trace_that_cannot_be_written_closes_the_writer_and_nothing_is_acknowledged() -> None:
     disk, partition = log_of(3)
 
-    def fault(operation: Operation, path: str) -> None:
-        if operation is Operation.SYNC and path == PATH:
+    def fault(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.SYNC and path == PATH:
             raise OSError("the disk fails")
 
     disk.fault = fault
@@ -305,7 +309,9 @@ def test_a_trace_that_cannot_be_written_closes_the_writer_and_nothing_is_acknowl
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 5), (3, 128), (128, 129), (5, 4096)])
 def test_traces_outlive_growth_while_running_and_at_the_next_start(before: int, after: int) -> None:
     traces = {
-        PartitionId(number): Trace(TransactionId(10 * number), TransactionId(10 * number + 3))
+        PartitionId(number): SegmentTrace(
+            TransactionId(10 * number), TransactionId(10 * number + 3)
+        )
         for number in range(before)
     }
     for restarts in (False, True):
@@ -320,7 +326,7 @@ def test_traces_outlive_growth_while_running_and_at_the_next_start(before: int, 
             )
         else:
             file = file.grow(disk, DIRECTORY, after)
-        file.keep(PartitionId(after - 1), Trace(t(7), t(9)))
+        file.keep(PartitionId(after - 1), SegmentTrace(t(7), t(9)))
         file.close()
         content = disk.content(PATH)
         assert len(content) == trace_file_bytes(after)
@@ -328,7 +334,7 @@ def test_traces_outlive_growth_while_running_and_at_the_next_start(before: int, 
         assert found.notes == ()
         assert {number: trace for number, (_, trace) in found.known.items()} == {
             **traces,
-            PartitionId(after - 1): Trace(t(7), t(9)),
+            PartitionId(after - 1): SegmentTrace(t(7), t(9)),
         }
 
 
@@ -336,7 +342,7 @@ def test_a_file_that_was_cut_is_not_taken_for_one_of_fewer_partitions() -> None:
     disk = fresh_disk()
     file = open_trace_file(disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=5)
     for number in range(5):
-        file.keep(PartitionId(number), Trace(t(number), t(number)))
+        file.keep(PartitionId(number), SegmentTrace(t(number), t(number)))
     file.close()
     content = disk.content(PATH)
     for count in range(1, 5):
@@ -347,7 +353,7 @@ def test_a_file_that_was_cut_is_not_taken_for_one_of_fewer_partitions() -> None:
 def test_a_crash_at_any_point_of_growth_keeps_every_trace() -> None:
     disk = fresh_disk()
     file = open_trace_file(disk, DIRECTORY, directory_id=DIRECTORY_ID, partition_count=2)
-    traces = {PartitionId(0): Trace(t(0), t(4)), PartitionId(1): Trace(t(6), t(8))}
+    traces = {PartitionId(0): SegmentTrace(t(0), t(4)), PartitionId(1): SegmentTrace(t(6), t(8))}
     for partition_id, trace in traces.items():
         file.keep(partition_id, trace)
     file.close()

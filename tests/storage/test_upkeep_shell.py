@@ -15,7 +15,7 @@ from tests.storage.support import DIRECTORY, SESSION, record_data, t
 from tests.storage.test_fairness import peer_of
 from tests.storage.test_partition_queue_shell import Recorder
 from waltz.limits import SPACE_RESERVE_BYTES
-from waltz.sim.simulated_disk import Operation, SimulatedDisk, fail_nth
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.reserve import RESERVE_NAME
 from waltz.storage.directory.space import SPACE_HOLD_SECONDS, FreeMinimum
 from waltz.storage.log.segments import ScrubStep
@@ -71,7 +71,7 @@ def test_appends_are_refused_while_space_is_short_and_go_on_by_themselves(
             text = await peer.refusal(append(10, 10, partition=partition))
             assert text.startswith("UnavailableError: no space for appends: the file system of")
             assert "31.0 MiB free of" in text
-        assert disk.counts[Operation.WRITE] == disk.counts[Operation.SYNC] == 0
+        assert disk.counts[DiskOperation.WRITE] == disk.counts[DiskOperation.SYNC] == 0
         assert await peer.read(0, 10) == [record_data(number) for number in range(10)]
         assert await peer.last_id() == 9
         await admin.succeed(PartitionAvailableRequest(1, (P0,), False))
@@ -153,10 +153,10 @@ def test_a_node_without_room_for_its_reserve_starts_and_says_so(
     assert "space_short" in caplog.text
 
 
-@pytest.mark.parametrize("operation", [Operation.WRITE, Operation.SYNC])
+@pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_writer_that_found_no_space_is_opened_again_by_itself(
-    operation: Operation, number: int, caplog: pytest.LogCaptureFixture
+    operation: DiskOperation, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SN-28: reads never stop, what was answered is there, nothing is torn."""
     disk = disk_of()
@@ -188,7 +188,7 @@ def test_opening_a_writer_again_is_tried_until_it_works(caplog: pytest.LogCaptur
     async def test(world: World) -> None:
         peer = await world.data_peer()
         await peer.succeed(append(0, 10))
-        disk.fault = fail_nth(Operation.SYNC, 1, errno.ENOSPC, forever=True)
+        disk.fault = fail_nth(DiskOperation.SYNC, 1, errno.ENOSPC, forever=True)
         await peer.refusal(append(10, 10))
         await asyncio.sleep(10 * SPACE_READING_SECONDS)
         disk.fault = None
@@ -208,7 +208,7 @@ def test_other_failures_wait_for_an_operator() -> None:
     async def test(world: World) -> None:
         peer, admin = await world.data_peer(), await world.admin_peer()
         await peer.succeed(append(0, 10))
-        disk.fault = fail_nth(Operation.SYNC, 1, errno.EIO)
+        disk.fault = fail_nth(DiskOperation.SYNC, 1, errno.EIO)
         await peer.refusal(append(10, 10))
         await asyncio.sleep(100.0)
         assert "SegmentFailedError" in await peer.refusal(append(10, 10))
@@ -377,7 +377,7 @@ def test_scrubbing_can_be_switched_off() -> None:
         await peer.succeed(append(0, 1000, size=1000))
         disk.counts.clear()
         await asyncio.sleep(1000.0)
-        assert disk.counts[Operation.READ] == 0
+        assert disk.counts[DiskOperation.READ] == 0
 
     run_node(test, disk, **(SCRUB | {"scrub_bytes_per_second": 0}))
 
@@ -432,9 +432,10 @@ async def work_through(peer: PeerOfNode) -> int:
 
 
 @pytest.mark.parametrize(
-    "operation", [Operation.WRITE, Operation.SYNC, Operation.PREALLOCATE, Operation.OPEN]
+    "operation",
+    [DiskOperation.WRITE, DiskOperation.SYNC, DiskOperation.PREALLOCATE, DiskOperation.OPEN],
 )
-def test_no_space_at_any_step_is_got_over_without_a_restart(operation: Operation) -> None:
+def test_no_space_at_any_step_is_got_over_without_a_restart(operation: DiskOperation) -> None:
     """UA-83: one operation after another finds the disk full, once."""
     number, fired = 0, True
     while fired:
@@ -443,9 +444,9 @@ def test_no_space_at_any_step_is_got_over_without_a_restart(operation: Operation
         disk = disk_of()
         fail = fail_nth(operation, number, errno.ENOSPC)
 
-        def fault(found: Operation, path: str) -> None:
+        def fault(found: DiskOperation, path: str) -> None:
             nonlocal fired
-            if "reserve" in path or (found is Operation.SYNC and "/0/" not in path):
+            if "reserve" in path or (found is DiskOperation.SYNC and "/0/" not in path):
                 # The control and node files are overwritten in place, which takes no space; should
                 # their sync fail all the same, that is for an operator.
                 return

@@ -21,7 +21,7 @@ from waltz.errors import (
 )
 from waltz.host import Connection, File, Node
 from waltz.limits import HELLO_BYTES_MAX
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.system import embedded_server
 from waltz.system.embedded import EmbeddedCoordinator
 from waltz.system.embedded_lines import PROTOCOL_VERSION, line
@@ -119,7 +119,7 @@ def test_saving_is_one_step_whatever_a_power_cut_leaves() -> None:
         save_tree(disk, "/d/f", old)
         left = [operations]
 
-        def fault(_: Operation, path: str, left: list[int] = left) -> None:
+        def fault(_: DiskOperation, path: str, left: list[int] = left) -> None:
             left[0] -= 1
             if left[0] < 0:
                 raise PowerCutError(path)

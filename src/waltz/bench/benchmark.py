@@ -19,13 +19,13 @@ from waltz.bench.calibration import calibrate
 from waltz.bench.results import Result
 from waltz.bench.run import run
 from waltz.bench.signals import ended_in_order
-from waltz.bench.trial_cluster import Shape, Target, shape_of, trial_cluster
+from waltz.bench.trial_cluster import BenchTarget, Shape, shape_of, trial_cluster
 from waltz.bench.workload import Workload
 from waltz.errors import ConfigurationError
 from waltz.types import ClusterAddress, TlsSettings
 
 
-class Shown:
+class ProgressShown:
     """Shows progress on standard error; it is animated only on a terminal."""
 
     def __init__(self, console: Console, status: Status) -> None:
@@ -51,16 +51,16 @@ class Shown:
 class Targets:
     """The cluster that was given, or else one that is started for the workloads of a shape."""
 
-    def __init__(self, given: Target | None, directory: Path, shown: Shown) -> None:
+    def __init__(self, given: BenchTarget | None, directory: Path, shown: ProgressShown) -> None:
         self._given = given
         self._directory = directory
         self._shown = shown
         self._stack = ExitStack()
         self._shape: Shape | None = None
-        self._running: Target | None = None
+        self._running: BenchTarget | None = None
         self._count = 0
 
-    def target_for(self, workload: Workload) -> Target:
+    def target_for(self, workload: Workload) -> BenchTarget:
         """Return the cluster for a workload. Raises ConfigurationError: the given one does not suit
         it."""
         shape = shape_of(workload)
@@ -86,10 +86,10 @@ class Targets:
 
 @contextmanager
 def opened_targets(
-    cluster: ClusterAddress | None, tls: TlsSettings | None, directory: Path, shown: Shown
+    cluster: ClusterAddress | None, tls: TlsSettings | None, directory: Path, shown: ProgressShown
 ) -> Iterator[Targets]:
     """Give clusters; those that were started end with the block, and their files go."""
-    given = None if cluster is None else Target(str(cluster), tls, {})
+    given = None if cluster is None else BenchTarget(str(cluster), tls, {})
     with tempfile.TemporaryDirectory(dir=directory, prefix="bench-") as scratch:
         targets = Targets(given, Path(scratch), shown)
         try:
@@ -99,7 +99,7 @@ def opened_targets(
 
 
 def measure(
-    workloads: Sequence[Workload], targets: Targets, shown: Shown, directory: Path
+    workloads: Sequence[Workload], targets: Targets, shown: ProgressShown, directory: Path
 ) -> Iterator[Result]:
     """Calibrate, then run each workload; yield its result."""
     for workload in workloads:
@@ -126,7 +126,7 @@ def run_all(
     console = Console(stderr=True, highlight=False)
     results: list[Result] = []
     with ended_in_order(), console.status("") as status:
-        shown = Shown(console, status)
+        shown = ProgressShown(console, status)
         with opened_targets(cluster, tls, directory, shown) as targets:
             for result in measure(workloads, targets, shown, directory):
                 results.append(result)

@@ -14,10 +14,10 @@ from waltz.bench.commit_times import committed_at, read_commits
 from waltz.bench.processes import processor_by_role, proportional_bytes, resident_bytes
 from waltz.bench.readers import Access, Followed, ReadPart
 from waltz.bench.results import Result, Round, Samples, joined
-from waltz.bench.trial_cluster import Target
+from waltz.bench.trial_cluster import BenchTarget
 from waltz.bench.workload import Workload
 from waltz.bench.workload_processes import Worker, answers, tell_all, workers
-from waltz.bench.writers import Written
+from waltz.bench.writers import ClientRound
 from waltz.errors import WaltzError
 
 AHEAD_SECONDS: Final = 0.1
@@ -34,7 +34,9 @@ class Watcher(Protocol):
     def tick(self, transactions: int) -> None: ...
 
 
-def run(workload: Workload, target: Target, calibration: Calibration, watcher: Watcher) -> Result:
+def run(
+    workload: Workload, target: BenchTarget, calibration: Calibration, watcher: Watcher
+) -> Result:
     """Do the workload. Raises WaltzError: a client failed, or something did not arrive."""
     if workload.verb == "idle":
         rounds = _idle(workload, target, watcher)
@@ -45,13 +47,13 @@ def run(workload: Workload, target: Target, calibration: Calibration, watcher: W
     return Result(workload, calibration, tuple(rounds))
 
 
-def _idle(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
+def _idle(workload: Workload, target: BenchTarget, watcher: Watcher) -> list[Round]:
     watcher.begin("idle")
     time.sleep(workload.duration_seconds)
     return [Round(0, workload.duration_seconds, memory=_memory(target))]
 
 
-def _memory(target: Target) -> dict[str, int]:
+def _memory(target: BenchTarget) -> dict[str, int]:
     """Return bytes of the largest process of each role."""
     found: dict[str, int] = {}
     for pid, role in target.pids.items():
@@ -63,7 +65,7 @@ def _memory(target: Target) -> dict[str, int]:
     return found
 
 
-def _write(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
+def _write(workload: Workload, target: BenchTarget, watcher: Watcher) -> list[Round]:
     access: Access = (target.cluster, target.tls)
     rounds = []
     with (
@@ -85,7 +87,7 @@ def _write(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
             start, before = _soon(), processor_by_role(target.pids)
             for consumer in consumers:
                 consumer.tell("follow", start=start)
-            written: list[Written] = tell_all(
+            written: list[ClientRound] = tell_all(
                 writers, "write", tick=tick,
                 start=start, seconds=workload.duration_seconds, is_counted=True,
             )  # fmt: skip
@@ -104,7 +106,7 @@ def _write(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
     return rounds
 
 
-def _read(workload: Workload, target: Target, watcher: Watcher) -> list[Round]:
+def _read(workload: Workload, target: BenchTarget, watcher: Watcher) -> list[Round]:
     access: Access = (target.cluster, target.tls)
     with workers("filler", 1, workload, access) as fillers:
         watcher.begin(f"writing {workload.prefill:,} transactions")
@@ -142,7 +144,7 @@ def _ticker(told: Sequence[Worker], watcher: Watcher) -> Callable[[], None]:
 
 
 def written_round(
-    written: Sequence[Written],
+    written: Sequence[ClientRound],
     followed: Sequence[Followed],
     processor: dict[str, float],
     memory: dict[str, int],
@@ -189,7 +191,7 @@ def written_round(
 
 
 def _as_written(
-    followed: Followed, written: Sequence[Written]
+    followed: Followed, written: Sequence[ClientRound]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when each that a consumer was handed was due, and when it was applied at its writer.
 

@@ -27,7 +27,7 @@ SLOW_STORAGE: Final = "storage-3"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchTarget:
     """A running cluster; `pids`: the role of each of its processes, none if unknown. `commits`: the
     file in which its server notes commits (`commit_times.py`), None if it does not."""
 
@@ -61,7 +61,7 @@ def shape_of(workload: Workload) -> Shape:
 
 
 @contextmanager
-def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
+def trial_cluster(directory: Path, shape: Shape) -> Iterator[BenchTarget]:
     """Run a cluster in `directory`, which must not exist, until the block ends.
 
     Raises ConfigurationError with the output of `waltz up`, if it does not start.
@@ -93,7 +93,7 @@ def trial_cluster(directory: Path, shape: Shape) -> Iterator[Target]:
         state = _wait_until_ready(process, directory, said)
         pids = {int(each["pid"]): str(each["role"]) for each in state["processes"]}
         tls = _client_tls(directory) if shape.tls else None
-        yield Target(str(state["coordinator"]), tls, pids, commits)
+        yield BenchTarget(str(state["coordinator"]), tls, pids, commits)
     finally:
         _stop(process)
 

@@ -26,7 +26,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ClientRound:
     """The transactions that one client wrote in a round: nanoseconds of the monotonic clock, an
     entry per call.
 
@@ -238,7 +238,7 @@ def write(
     seconds: float,
     *,
     is_counted: bool,
-) -> Written:
+) -> ClientRound:
     """Write from `start`, in nanoseconds of the monotonic clock, for `seconds`.
 
     Raises WaltzError: one of the calls failed, or was not applied.
@@ -257,7 +257,7 @@ def write(
         raise WaltzError(f"{len(tally.errors)} calls failed; the first: {tally.errors[0]!r}")
     if not applied.all():
         raise WaltzError(f"{int((applied == 0).sum())} of {len(applied)} were not applied")
-    return Written(
+    return ClientRound(
         client_id,
         start,
         np.array(tally.intended, np.int64),

@@ -9,44 +9,44 @@ from typing import Final
 
 import click
 
-from waltz.cli.lazy_group import LazyGroup, Place
+from waltz.cli.lazy_group import CommandPlace, LazyGroup
 
 STORAGE_PLACES: Final = {
-    "list": Place(
+    "list": CommandPlace(
         "waltz.cli.admin_list",
         "list_storages",
         "Show what storage nodes have taken: session, marks.",
     ),
-    "add-partition": Place(
+    "add-partition": CommandPlace(
         "waltz.cli.admin_storage", "add_partition", "Let a node take partitions."
     ),
-    "remove-partition": Place(
+    "remove-partition": CommandPlace(
         "waltz.cli.admin_storage", "remove_partition", "Let a node give partitions up."
     ),
-    "availability": Place(
+    "availability": CommandPlace(
         "waltz.cli.admin_storage", "availability", "Let servers use partitions of a node, or not."
     ),
-    "access": Place(
+    "access": CommandPlace(
         "waltz.cli.admin_storage",
         "access",
         "Let servers read partitions of a node, append to them, both, or neither.",
     ),
-    "recover-partition": Place(
+    "recover-partition": CommandPlace(
         "waltz.cli.admin_recovery",
         "recover_partition",
         "Copy a partition from another node to one that servers may not use.",
     ),
-    "sync-partitions": Place(
+    "sync-partitions": CommandPlace(
         "waltz.cli.admin_sync",
         "sync_partitions",
         "Let every storage node take what the cluster's metadata assigns to it.",
     ),
-    "validate": Place(
+    "validate": CommandPlace(
         "waltz.cli.admin_storage",
         "validate",
         "Check that every storage node answers on both of its ports.",
     ),
-    "max-transaction-id": Place(
+    "max-transaction-id": CommandPlace(
         "waltz.cli.admin_storage",
         "max_transaction_id",
         "Print the last transaction that a node has stored.",
@@ -54,12 +54,12 @@ STORAGE_PLACES: Final = {
 }
 
 SERVER_PLACES: Final = {
-    "add-preferred-partition": Place(
+    "add-preferred-partition": CommandPlace(
         "waltz.cli.admin_server",
         "add_preferred_partition",
         "Let a server prefer partitions, now and after a restart.",
     ),
-    "remove-preferred-partition": Place(
+    "remove-preferred-partition": CommandPlace(
         "waltz.cli.admin_server",
         "remove_preferred_partition",
         "Let a server prefer partitions no longer.",

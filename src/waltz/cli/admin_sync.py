@@ -27,7 +27,7 @@ from waltz.wire.admin_protocol import AdminSuccessResponse, PartitionAssignmentR
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SyncDifference:
     """The partitions that a node should have taken and had not, and the reverse; `trouble` is set
     if it stopped answering."""
 
@@ -50,7 +50,7 @@ def sync_partitions(place: ClusterPlace, force: bool, dry_run: bool, as_json: bo
     answer, or something is left.
     """
 
-    async def work(host: Host, root: str) -> list[Difference]:
+    async def work(host: Host, root: str) -> list[SyncDifference]:
         numbers = tuple(
             map(
                 PartitionId,
@@ -90,9 +90,9 @@ def sync_partitions(place: ClusterPlace, force: bool, dry_run: bool, as_json: bo
 
 async def _sync(
     host: Host, node: ReplicaId, around: Surroundings, *, force: bool, dry_run: bool
-) -> Difference:
+) -> SyncDifference:
     held = {*around.placement.partitions[node]}
-    found = Difference(node, None)
+    found = SyncDifference(node, None)
     try:
         async with talk_to_storage(host, Address.parse(node), around) as (target, talk):
             taken = (await ask_usable(talk)).keys()
@@ -113,7 +113,7 @@ async def _sync(
     return found
 
 
-def show_differences(found: Sequence[Difference], *, dry_run: bool) -> None:
+def show_differences(found: Sequence[SyncDifference], *, dry_run: bool) -> None:
     for each in found:
         said = []
         if each.trouble is not None:

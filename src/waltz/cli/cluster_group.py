@@ -6,63 +6,63 @@ from typing import Final
 
 import click
 
-from waltz.cli.lazy_group import LazyGroup, Place
+from waltz.cli.lazy_group import CommandPlace, LazyGroup
 
 PLACES: Final = {
-    "create": Place(
+    "create": CommandPlace(
         "waltz.cli.cluster_metadata",
         "create",
         "Create a cluster without storage nodes, and print its key.",
     ),
-    "delete": Place("waltz.cli.cluster_metadata", "delete", "Delete a cluster's metadata."),
-    "show-cluster-key": Place(
+    "delete": CommandPlace("waltz.cli.cluster_metadata", "delete", "Delete a cluster's metadata."),
+    "show-cluster-key": CommandPlace(
         "waltz.cli.cluster_metadata",
         "show_cluster_key",
         "Print the key that every storage directory of the cluster carries.",
     ),
-    "status": Place(
+    "status": CommandPlace(
         "waltz.cli.status", "status", "Show servers, storage nodes, partitions, their marks."
     ),
-    "list": Place(
+    "list": CommandPlace(
         "waltz.cli.cluster_list",
         "list_cluster",
         "Print the cluster's metadata: storage nodes, groups, servers, partitions.",
     ),
-    "add-storage": Place(
+    "add-storage": CommandPlace(
         "waltz.cli.cluster_storages", "add_storage", "Add a storage node, without partitions yet."
     ),
-    "remove-storage": Place(
+    "remove-storage": CommandPlace(
         "waltz.cli.cluster_storages",
         "remove_storage",
         "Take a storage node that holds no partitions out of the cluster.",
     ),
-    "assign": Place(
+    "assign": CommandPlace(
         "waltz.cli.cluster_storages",
         "assign",
         "Let a storage node hold partitions; servers fill it at once.",
     ),
-    "unassign": Place(
+    "unassign": CommandPlace(
         "waltz.cli.cluster_storages", "unassign", "Let a storage node hold fewer partitions."
     ),
-    "exchange": Place(
+    "exchange": CommandPlace(
         "waltz.cli.cluster_storages",
         "exchange",
         "Replace a storage node by another of its group.",
     ),
-    "auto-assign": Place(
+    "auto-assign": CommandPlace(
         "waltz.cli.cluster_storages",
         "auto_assign",
         "Distribute all partitions over the storage nodes of a group.",
     ),
-    "add-partitions": Place(
+    "add-partitions": CommandPlace(
         "waltz.cli.cluster_growth", "grow", "Add partitions while everything runs."
     ),
-    "check-connectivity": Place(
+    "check-connectivity": CommandPlace(
         "waltz.cli.cluster_verify",
         "check_connectivity",
         "Ask every server which storage nodes it reaches.",
     ),
-    "verify": Place(
+    "verify": CommandPlace(
         "waltz.cli.cluster_verify",
         "verify",
         "Ask the coordinator, every server and every storage node.",

@@ -22,7 +22,7 @@ from waltz.cluster.partition_growth import PartitionCounts
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.placement_shell import read_placement
-from waltz.cluster.server_assignment import Membership
+from waltz.cluster.server_assignment import MembershipRead
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.errors import NoNodeError
 from waltz.host import Host
@@ -39,7 +39,7 @@ class ClusterMetadata:
     cluster_key: UUID
     partition_count: int
     placement: StoragePlacement
-    membership: Membership
+    membership: MembershipRead
     partitions: Mapping[PartitionId, PartitionMetadata]
 
     @property

@@ -270,7 +270,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClusterVerdict:
     """The partitions that were judged, and every fault that was found."""
 
     partition_ids: tuple[PartitionId, ...]
@@ -328,7 +328,7 @@ class Verdict:
         )
 
 
-def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) -> Verdict:
+def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) -> ClusterVerdict:
     """Judge everything; with `partition_ids` only what concerns one of these partitions."""
     wanted = facts.partition_ids if partition_ids is None else sorted({*partition_ids})
     concerned: dict[tuple[str, str], set[PartitionId]] = {}
@@ -341,4 +341,4 @@ def verdict(facts: Facts, partition_ids: Collection[PartitionId] | None = None) 
         Fault(name, text, tuple(sorted(numbers)), not isinstance(text, Unknown))
         for (name, text), numbers in concerned.items()
     ]
-    return Verdict(tuple(wanted), tuple(faults))
+    return ClusterVerdict(tuple(wanted), tuple(faults))

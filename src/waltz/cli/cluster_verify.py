@@ -11,7 +11,7 @@ import click
 
 from waltz.cli.cluster_list import read_metadata
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.cluster_verification import CHECKS, Facts, Verdict, verdict
+from waltz.cli.cluster_verification import CHECKS, ClusterVerdict, Facts, verdict
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions
@@ -91,7 +91,7 @@ def verify(
         sys.exit(code)
 
 
-def verdict_json(found: Verdict) -> dict[str, Any]:
+def verdict_json(found: ClusterVerdict) -> dict[str, Any]:
     failed, unconfirmed = {*found.failed_partitions}, {*found.unconfirmed_partitions}
     return {
         "passed": found.is_well,
@@ -117,7 +117,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
     }
 
 
-def show_verdict(found: Verdict) -> None:
+def show_verdict(found: ClusterVerdict) -> None:
     table = new_table("check", "result", "meaning", left=("check", "result", "meaning"))
     for name, check in CHECKS.items():
         meaning = (check.__doc__ or "").rpartition(" (")[0]

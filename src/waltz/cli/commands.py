@@ -6,38 +6,42 @@ from typing import Final
 
 import click
 
-from waltz.cli.lazy_group import LazyGroup, Place
+from waltz.cli.lazy_group import CommandPlace, LazyGroup
 
 PLACES: Final = {
-    "up": Place("waltz.cli.up", "up", "Start a whole cluster on this machine, or start it again."),
-    "status": Place(
+    "up": CommandPlace(
+        "waltz.cli.up", "up", "Start a whole cluster on this machine, or start it again."
+    ),
+    "status": CommandPlace(
         "waltz.cli.status", "status", "Show servers, storage nodes, partitions and their marks."
     ),
-    "append": Place("waltz.cli.append", "append", "Append transactions, and print their IDs."),
-    "outcome": Place(
+    "append": CommandPlace(
+        "waltz.cli.append", "append", "Append transactions, and print their IDs."
+    ),
+    "outcome": CommandPlace(
         "waltz.cli.outcome", "outcome", "Print the outcome of an append, by its request ID."
     ),
-    "tail": Place("waltz.cli.tail", "tail", "Print the transactions of partitions."),
-    "server": Place("waltz.cli.server_node", "server", "Run one server, or several."),
-    "storage": Place("waltz.cli.storage_node", "storage", "Run one storage node."),
-    "cluster": Place(
+    "tail": CommandPlace("waltz.cli.tail", "tail", "Print the transactions of partitions."),
+    "server": CommandPlace("waltz.cli.server_node", "server", "Run one server, or several."),
+    "storage": CommandPlace("waltz.cli.storage_node", "storage", "Run one storage node."),
+    "cluster": CommandPlace(
         "waltz.cli.cluster_group",
         "cluster",
         "Make clusters, place replicas, and check that all is well.",
     ),
-    "admin": Place(
+    "admin": CommandPlace(
         "waltz.cli.admin", "admin", "Tell a running storage node or server what to do, or ask it."
     ),
-    "disk": Place(
+    "disk": CommandPlace(
         "waltz.cli.disk_group", "disk", "Look at a storage node's files, changing nothing."
     ),
-    "pipeline": Place(
+    "pipeline": CommandPlace(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),
-    "parked": Place(
+    "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),
-    "bench": Place("waltz.cli.bench", "bench", "Measure workloads."),
+    "bench": CommandPlace("waltz.cli.bench", "bench", "Measure workloads."),
 }
 
 

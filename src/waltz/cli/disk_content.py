@@ -86,7 +86,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RecordsShown:
     """The records that `dump` shows, and which parts of them. `end` is None for no end."""
 
     metadata: bool
@@ -153,7 +153,7 @@ def dump(
     ends += [first + limit] if limit is not None else []
     if ends and min(ends) <= first:
         raise click.UsageError(f"--to {last} is before --from {first}")
-    what = Shown(
+    what = RecordsShown(
         metadata,
         records,
         TransactionId(first),
@@ -207,7 +207,7 @@ def dump_headers(files: PartitionFiles, *, as_json: bool) -> None:
             )
 
 
-def dump_partition(files: PartitionFiles, what: Shown) -> tuple[int, bool]:
+def dump_partition(files: PartitionFiles, what: RecordsShown) -> tuple[int, bool]:
     """Print records; return their number, and whether some before others were damaged."""
     count = 0
     has_gaps = False
@@ -251,7 +251,7 @@ def print_gap(files: PartitionFiles, first: TransactionId, gap: Gap, *, as_json:
 
 
 def print_record(
-    files: PartitionFiles, first: TransactionId, record: Record, offset: int, what: Shown
+    files: PartitionFiles, first: TransactionId, record: Record, offset: int, what: RecordsShown
 ) -> None:
     request = record.request_id
     data = readable_data(record.data, what.deserializer) if what.records else {}

@@ -10,36 +10,36 @@ from typing import Any, Final
 
 import click
 
-from waltz.cli.lazy_group import LazyGroup, Place
+from waltz.cli.lazy_group import CommandPlace, LazyGroup
 from waltz.errors import ConfigurationError, NotFoundError
 
 PLACES: Final = {
-    "inspect": Place(
+    "inspect": CommandPlace(
         "waltz.cli.disk_state",
         "inspect_directory",
         "Show which cluster and node a storage directory belongs to, and its partitions.",
     ),
-    "control-file": Place(
+    "control-file": CommandPlace(
         "waltz.cli.disk_state",
         "control_file",
         "Show the control file: what was promised for each partition.",
     ),
-    "verify": Place(
+    "verify": CommandPlace(
         "waltz.cli.disk_state",
         "verify_path",
         "Check a storage directory, a partition directory or a segment file.",
     ),
-    "statistic": Place(
+    "statistic": CommandPlace(
         "waltz.cli.disk_content",
         "statistic",
         "Show the number of records, and the sizes of their data.",
     ),
-    "dump": Place(
+    "dump": CommandPlace(
         "waltz.cli.disk_content",
         "dump",
         "Print the records of a partition or a segment, one a line.",
     ),
-    "checksum": Place(
+    "checksum": CommandPlace(
         "waltz.cli.disk_content",
         "checksum",
         "Print a digest of each partition's records, to compare replicas.",

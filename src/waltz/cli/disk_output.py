@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from waltz.storage.inspection.survey import Target, find_target
+from waltz.storage.inspection.survey import InspectionTarget, find_target
 from waltz.system.real_disk import RealDisk
 
 disk_door = RealDisk()
@@ -19,7 +19,7 @@ def path_argument(name: str) -> Callable[[Any], Any]:
     return click.argument("path", metavar=name, type=click.Path(path_type=Path))
 
 
-def target_at(path: Path) -> Target:
+def target_at(path: Path) -> InspectionTarget:
     """Return what is at `path`. Raises ConfigurationError, OSError."""
     return find_target(disk_door, str(path.absolute()))
 

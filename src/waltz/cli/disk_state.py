@@ -45,7 +45,7 @@ def wait_for_writer() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOverview:
+class DirectoryPartition:
     """A partition as `inspect` shows it; None for a value that is not known."""
 
     partition_id: int
@@ -65,13 +65,13 @@ class PartitionOverview:
 
 def overview_of(
     promises: Promises, partition_id: PartitionId, files: PartitionFiles | None
-) -> PartitionOverview:
+) -> DirectoryPartition:
     info = promises.info(partition_id)
     slot = promises.slot(partition_id)
     end = None if files is None else end_of_log(disk_door, files)
     segments = () if files is None else files.segments
     is_empty = end is None or end == segments[0].first
-    return PartitionOverview(
+    return DirectoryPartition(
         partition_id,
         info.session_id if info else None,
         max(slot.fence, info.session_id) if slot and info else None,
@@ -129,7 +129,7 @@ def inspect_directory(path: Path, show_all: bool, as_json: bool) -> None:
 
 
 def show_overviews(
-    control: Control, directory_id: object | None, overviews: Sequence[PartitionOverview]
+    control: Control, directory_id: object | None, overviews: Sequence[DirectoryPartition]
 ) -> None:
     click.echo(f"cluster key     {control.cluster_key}")
     click.echo(f"directory ID    {directory_id or 'none: written by the original alone'}")

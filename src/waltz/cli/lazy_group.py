@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """The module and the name of a command, and the line that its group's `--help` shows of it."""
 
     module: str
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 class LazyGroup(click.Group):
     """A group whose commands are imported one at a time."""
 
-    def __init__(self, *arguments: Any, places: Mapping[str, Place], **options: Any) -> None:
+    def __init__(self, *arguments: Any, places: Mapping[str, CommandPlace], **options: Any) -> None:
         """`places` names every command, in the order of `--help`."""
         super().__init__(*arguments, **options)
         self._places = places

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Node(Protocol):
+class NodeKind(Protocol):
     """The methods of every kind of process."""
 
     async def start(self) -> None: ...
@@ -48,7 +48,7 @@ class ObservedNode:
     """A node that also reports its state over HTTP, if a port is given."""
 
     def __init__(
-        self, node: Node, http_address: Address | None, routes: Callable[[], Routes]
+        self, node: NodeKind, http_address: Address | None, routes: Callable[[], Routes]
     ) -> None:
         """`routes` is called only if there is a port: most tests, and `waltz up`, never need its
         libraries."""
@@ -172,7 +172,7 @@ def set_up_logging() -> None:
 
 
 async def until_told(
-    node: Node,
+    node: NodeKind,
     *,
     end_with_stdin: bool,
     shutdown_seconds: float = SHUTDOWN_SECONDS_MAX,
@@ -246,13 +246,13 @@ def call_when_input_ends(called: Callable[[], None]) -> None:
     loop.add_reader(sys.stdin, on_input)
 
 
-async def _run(node: Node, starting: asyncio.Task[None]) -> None:
+async def _run(node: NodeKind, starting: asyncio.Task[None]) -> None:
     await starting
     click.echo("ready")
     await node.run()
 
 
-async def _stop(node: Node, starting: asyncio.Task[None]) -> None:
+async def _stop(node: NodeKind, starting: asyncio.Task[None]) -> None:
     """Stop the node, after its start is finished: half a start cannot be undone."""
     await starting
     await node.stop()

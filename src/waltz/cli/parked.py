@@ -27,7 +27,7 @@ ENVIRONMENT: Final = "WALTZ_DATABASE"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MarksPlace:
     """An application's database, and the name of its table of marks."""
 
     url: str
@@ -93,7 +93,7 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     )  # fmt: skip
     @wraps(command)
     def with_place(*, url: str, marks_name: str, **others: Any) -> None:
-        command(place=Place(url, marks_name), **others)
+        command(place=MarksPlace(url, marks_name), **others)
 
     return with_place
 
@@ -115,7 +115,7 @@ def parked() -> None:
 @parked.command("list")
 @place_options
 @json_option
-def list_parked(place: Place, as_json: bool) -> None:
+def list_parked(place: MarksPlace, as_json: bool) -> None:
     """List the transactions that the application has passed over."""
     with place.engine() as engine:
         found = place.rows(engine)
@@ -148,7 +148,7 @@ def list_parked(place: Place, as_json: bool) -> None:
 @place_options
 @transaction_options
 @json_option
-def show(place: Place, partition: int, transaction: int, as_json: bool) -> None:
+def show(place: MarksPlace, partition: int, transaction: int, as_json: bool) -> None:
     """Show one parked transaction, with its data."""
     with place.engine() as engine:
         found = _one(place, engine, partition, transaction)
@@ -165,7 +165,7 @@ def show(place: Place, partition: int, transaction: int, as_json: bool) -> None:
 @place_options
 @transaction_options
 @click.option("--reason", default="skipped by an operator", show_default=True)
-def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
+def skip(place: MarksPlace, partition: int, transaction: int, reason: str) -> None:
     """Skip the transaction that the application cannot apply at the moment.
 
     It must be the next one. The application notices at its next attempt.
@@ -182,7 +182,7 @@ def skip(place: Place, partition: int, transaction: int, reason: str) -> None:
 @parked.command()
 @place_options
 @transaction_options
-def retry(place: Place, partition: int, transaction: int) -> None:
+def retry(place: MarksPlace, partition: int, transaction: int) -> None:
     """Let the application apply a parked transaction when it starts next.
 
     The transactions after it are applied already: you must know that this does no harm.
@@ -201,7 +201,7 @@ def retry(place: Place, partition: int, transaction: int) -> None:
 @place_options
 @transaction_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def drop(place: Place, partition: int, transaction: int, yes: bool) -> None:
+def drop(place: MarksPlace, partition: int, transaction: int, yes: bool) -> None:
     """Forget a parked transaction. It stays in the log, and is never applied here."""
     with place.engine() as engine:
         _one(place, engine, partition, transaction)
@@ -213,7 +213,7 @@ def drop(place: Place, partition: int, transaction: int, yes: bool) -> None:
 
 
 def _one(
-    place: Place, engine: sqlalchemy.Engine, partition: int, transaction: int
+    place: MarksPlace, engine: sqlalchemy.Engine, partition: int, transaction: int
 ) -> ParkedTransaction:
     """Return the parked transaction. Raises NotFoundError."""
     if not place.parked.exists(engine):

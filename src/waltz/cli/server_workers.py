@@ -52,7 +52,7 @@ def worker_addresses(settings: Settings, number: int) -> list[str]:
     return options
 
 
-class Workers:
+class ServerWorkers:
     """The servers as one node: started together, kept running, and stopped together."""
 
     def __init__(self, settings: Settings, arguments: Sequence[str], count: int) -> None:
@@ -93,7 +93,7 @@ async def run_workers(
 ) -> None:
     """Run `count` servers until told to stop. Raises ConfigurationError."""
     await until_told(
-        Workers(settings, arguments, count),
+        ServerWorkers(settings, arguments, count),
         end_with_stdin=end_with_stdin,
         shutdown_seconds=settings[SHUTDOWN_TIMEOUT] + STOP_SECONDS_MAX,
     )

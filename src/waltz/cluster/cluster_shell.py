@@ -23,7 +23,7 @@ from waltz.cluster.replica_assignments import (
 )
 from waltz.cluster.server_assignment import (
     NO_ASSIGNMENT,
-    Membership,
+    MembershipRead,
     PartitionAssignment,
     ServerDescriptor,
     proposed_assignment,
@@ -295,7 +295,7 @@ async def register_storage_directory(
 # Following
 
 
-async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Membership]:
+async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, MembershipRead]:
     """Read the parent at `path`, then its children: if a child is newer, the parent changes again.
 
     Raises NoNodeError: there is no cluster; RemoteProtocolError; CoordinatorLostError.
@@ -317,7 +317,7 @@ async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Me
             logger.warning("bad_server_descriptor node=%s error=%s", name, error)
             continue
         descriptors[descriptor.server_id] = descriptor
-    return parent, Membership(parent.version, parent.child_version, assignment, descriptors)
+    return parent, MembershipRead(parent.version, parent.child_version, assignment, descriptors)
 
 
 async def _follow(host: Host, path: str, look: Callable[[], Awaitable[Node]]) -> None:
@@ -364,7 +364,7 @@ class ServerMembership:
         *,
         preferred_partitions: Sequence[PartitionId] = (),
         root: str = DEFAULT_ROOT,
-        on_membership: Callable[[Membership], None] | None = None,
+        on_membership: Callable[[MembershipRead], None] | None = None,
     ) -> None:
         """`address` is the one for clients. `on_membership` is called with each membership read."""
         self._host = host

@@ -180,7 +180,7 @@ def _pool(
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class MembershipRead:
     """The membership as a server has read it, in this order: the parent node, its children.
 
     `version` and `child_version` are the parent's; `descriptors` may be newer than both.
@@ -211,7 +211,7 @@ class Membership:
 
 
 def proposed_assignment(
-    membership: Membership, own_server_id: ServerId, partition_count: int
+    membership: MembershipRead, own_server_id: ServerId, partition_count: int
 ) -> PartitionAssignment | None:
     """Return the assignment that this server has to write, on the condition that the parent is
     still at `membership.version`.
@@ -234,7 +234,7 @@ def proposed_assignment(
     )
 
 
-def routes(membership: Membership) -> dict[PartitionId, tuple[Address, Generation]] | None:
+def routes(membership: MembershipRead) -> dict[PartitionId, tuple[Address, Generation]] | None:
     """Return the address and the generation of each partition, for clients.
 
     None if they are not known now, so that the last routes still hold: the assignment is not

@@ -26,7 +26,7 @@ PORT_MAX: Final = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class ValueKind(Generic[T]):
     """A set of values; `convert` raises ValueError for what is not in it."""
 
     expectation: str
@@ -45,7 +45,7 @@ class Key(Generic[T]):
     """
 
     name: str
-    kind: Kind[T]
+    kind: ValueKind[T]
     description: str
     default: T | None = None
     default_text: str = ""
@@ -63,7 +63,7 @@ class Key(Generic[T]):
         return self.kind.show(self.default)
 
 
-def whole_number(low: int, high: int, unit: str = "") -> Kind[int]:
+def whole_number(low: int, high: int, unit: str = "") -> ValueKind[int]:
     """Return the kind of whole numbers; digits in quotes are valid too, as for the original."""
 
     def convert(value: object) -> int:
@@ -73,10 +73,10 @@ def whole_number(low: int, high: int, unit: str = "") -> Kind[int]:
             raise ValueError
         return value
 
-    return Kind(f"a whole number{_of(unit)} from {low} to {high}", convert)
+    return ValueKind(f"a whole number{_of(unit)} from {low} to {high}", convert)
 
 
-def number(low: float, high: float, unit: str) -> Kind[float]:
+def number(low: float, high: float, unit: str) -> ValueKind[float]:
     def convert(value: object) -> float:
         if isinstance(value, str):
             value = float(value)
@@ -86,14 +86,16 @@ def number(low: float, high: float, unit: str) -> Kind[float]:
             raise ValueError
         return float(value)
 
-    return Kind(f"a number{_of(unit)} from {low:.15g} to {high:.15g}", convert, "{:.15g}".format)
+    return ValueKind(
+        f"a number{_of(unit)} from {low:.15g} to {high:.15g}", convert, "{:.15g}".format
+    )
 
 
-def port() -> Kind[int]:
+def port() -> ValueKind[int]:
     return whole_number(1, PORT_MAX)
 
 
-def boolean() -> Kind[bool]:
+def boolean() -> ValueKind[bool]:
     def convert(value: object) -> bool:
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
@@ -101,19 +103,19 @@ def boolean() -> Kind[bool]:
             raise ValueError
         return value
 
-    return Kind("true or false", convert, lambda value: "true" if value else "false")
+    return ValueKind("true or false", convert, lambda value: "true" if value else "false")
 
 
-def text(expectation: str = "text") -> Kind[str]:
+def text(expectation: str = "text") -> ValueKind[str]:
     def convert(value: object) -> str:
         if not isinstance(value, str) or not value.strip():
             raise ValueError
         return value.strip()
 
-    return Kind(f"{expectation}, not empty", convert)
+    return ValueKind(f"{expectation}, not empty", convert)
 
 
-def host_name() -> Kind[str]:
+def host_name() -> ValueKind[str]:
     def convert(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError
@@ -125,10 +127,10 @@ def host_name() -> Kind[str]:
             raise ValueError
         return name
 
-    return Kind("a host name or IP address, without a port", convert)
+    return ValueKind("a host name or IP address, without a port", convert)
 
 
-def address() -> Kind[Address]:
+def address() -> ValueKind[Address]:
     def convert(value: object) -> Address:
         if isinstance(value, Address):
             return value
@@ -139,10 +141,10 @@ def address() -> Kind[Address]:
         except ConfigurationError as error:
             raise ValueError from error
 
-    return Kind("an address host:port", convert)
+    return ValueKind("an address host:port", convert)
 
 
-def coordinator() -> Kind[CoordinatorAddress]:
+def coordinator() -> ValueKind[CoordinatorAddress]:
     def convert(value: object) -> CoordinatorAddress:
         if isinstance(value, Address | ZooKeeperAddress):
             return value
@@ -153,10 +155,10 @@ def coordinator() -> Kind[CoordinatorAddress]:
         except ConfigurationError as error:
             raise ValueError from error
 
-    return Kind("an address host:port or zookeeper://host:port/root", convert)
+    return ValueKind("an address host:port or zookeeper://host:port/root", convert)
 
 
-def connect_string() -> Kind[ZooKeeperAddress]:
+def connect_string() -> ValueKind[ZooKeeperAddress]:
     """Return the kind of ZooKeeper's connect strings; a chroot becomes the start of the root."""
     prefix = f"{ZOOKEEPER_SCHEME}://"
 
@@ -168,21 +170,21 @@ def connect_string() -> Kind[ZooKeeperAddress]:
         except ConfigurationError as error:
             raise ValueError from error
 
-    return Kind(
+    return ValueKind(
         "host:port, or several with commas between, and a chroot if there is one",
         convert,
         lambda found: str(found).removeprefix(prefix),
     )
 
 
-def acl() -> Kind[ZooKeeperAcl]:
+def acl() -> ValueKind[ZooKeeperAcl]:
     def convert(value: object) -> ZooKeeperAcl:
         return ZooKeeperAcl(value.strip().lower() if isinstance(value, str) else value)
 
-    return Kind("open or creator", convert, lambda value: value.value)
+    return ValueKind("open or creator", convert, lambda value: value.value)
 
 
-def node_path() -> Kind[str]:
+def node_path() -> ValueKind[str]:
     def convert(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError
@@ -191,7 +193,7 @@ def node_path() -> Kind[str]:
             raise ValueError
         return value.strip()
 
-    return Kind("a path /name/name", convert)
+    return ValueKind("a path /name/name", convert)
 
 
 def _of(unit: str) -> str:

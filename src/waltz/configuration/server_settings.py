@@ -17,7 +17,16 @@ from waltz.configuration.coordinator_settings import (
     warn_of_plain_zookeeper,
     weigh_with_coordinator,
 )
-from waltz.configuration.keys import Key, Kind, address, host_name, number, port, text, whole_number
+from waltz.configuration.keys import (
+    Key,
+    ValueKind,
+    address,
+    host_name,
+    number,
+    port,
+    text,
+    whole_number,
+)
 from waltz.configuration.listening import (
     bind_key,
     bound_host,
@@ -79,7 +88,7 @@ ADVERTISED_ADDRESS: Final = Key(
 )
 
 
-def _partition_ids() -> Kind[tuple[PartitionId, ...]]:
+def _partition_ids() -> ValueKind[tuple[PartitionId, ...]]:
     def convert(value: object) -> tuple[PartitionId, ...]:
         found = value if isinstance(value, list) else [value]
         if isinstance(value, str):
@@ -94,7 +103,7 @@ def _partition_ids() -> Kind[tuple[PartitionId, ...]]:
     def show(value: tuple[PartitionId, ...]) -> str:
         return f"[{', '.join(map(str, value))}]"
 
-    return Kind("partition numbers, as a list", convert, show)
+    return ValueKind("partition numbers, as a list", convert, show)
 
 
 PREFERRED_PARTITIONS: Final = Key(
@@ -188,7 +197,7 @@ STORAGE_TLS: Final = tls_keys("server.storage.ssl")
 clients: if one is set, all of these count there and none of `TLS`."""
 
 
-def _unused(name: str, kind: Kind[Any], reason: str, description: str) -> Key[Any]:
+def _unused(name: str, kind: ValueKind[Any], reason: str, description: str) -> Key[Any]:
     return Key(name=name, kind=kind, unused=reason, description=description)
 
 

@@ -19,7 +19,7 @@ from waltz.configuration.coordinator_settings import (
 )
 from waltz.configuration.keys import (
     Key,
-    Kind,
+    ValueKind,
     address,
     boolean,
     host_name,
@@ -65,7 +65,7 @@ SCRUB_BYTES_PER_SECOND_LEAST: Final = 64 * 1024
 NO_GRAPHITE: Final = "metrics are not sent to Graphite; set storage.jetty.port and scrape /metrics"
 
 
-def _free_minimum() -> Kind[FreeMinimum]:
+def _free_minimum() -> ValueKind[FreeMinimum]:
     def convert(value: object) -> FreeMinimum:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError
@@ -81,7 +81,7 @@ def _free_minimum() -> Kind[FreeMinimum]:
     def show(minimum: FreeMinimum) -> str:
         return f"{minimum.percent:g}%" if minimum.percent < 100 else str(minimum.size_bytes)
 
-    return Kind(
+    return ValueKind(
         "a share like 5%, a size like 64MiB, or bytes, at least"
         f" {size_text(DISK_FREE_BYTES_LEAST)}",
         convert,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from waltz.configuration.keys import Key, Kind, boolean, text
+from waltz.configuration.keys import Key, ValueKind, boolean, text
 from waltz.configuration.settings import Settings, raise_faults
 from waltz.types import JAVA_STORE_TO_PEM, Plain, TlsSettings
 
@@ -17,7 +17,7 @@ JAVA_ONLY: Final = "it chooses a class of Java's; certificates are judged by PKI
 PEM_HAS_NO_PASSWORD: Final = "certificates in PEM are not encrypted"  # noqa: S105 -- says why none
 
 
-def pem() -> Kind[str]:
+def pem() -> ValueKind[str]:
     """Return the kind of the file format, which can only be PEM."""
 
     def convert(value: object) -> str:
@@ -25,14 +25,14 @@ def pem() -> Kind[str]:
             raise ValueError
         return "PEM"
 
-    return Kind(f"PEM; {JAVA_STORE_TO_PEM}", convert)
+    return ValueKind(f"PEM; {JAVA_STORE_TO_PEM}", convert)
 
 
-def plain() -> Kind[Plain]:
+def plain() -> ValueKind[Plain]:
     def convert(value: object) -> Plain:
         return Plain(value.strip().lower() if isinstance(value, str) else value)
 
-    return Kind("never, loopback or always", convert, lambda value: value.value)
+    return ValueKind("never, loopback or always", convert, lambda value: value.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class TlsKeys:
 def tls_keys(prefix: str) -> TlsKeys:
     """Return the keys below `prefix`, such as `server.ssl`, for the list of a process's keys."""
 
-    def key(name: str, kind: Kind[Any], description: str, **more: Any) -> Key[Any]:
+    def key(name: str, kind: ValueKind[Any], description: str, **more: Any) -> Key[Any]:
         return Key(
             name=f"{prefix}.{name}", kind=kind, description=description, guarded=prefix, **more
         )

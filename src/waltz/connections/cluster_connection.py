@@ -33,7 +33,7 @@ class ViewChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ConnectionGreeted:
     """The handshake is done on the connection with this sequence number."""
 
     connection_sequence: int
@@ -73,12 +73,12 @@ class RoleRenewed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class ClientStopped:
     """The client closes."""
 
 
 Event: TypeAlias = (
-    ViewChanged | Connected | Disconnected | Broken | Restored | RoleRenewed | Stopped
+    ViewChanged | ConnectionGreeted | Disconnected | Broken | Restored | RoleRenewed | ClientStopped
 )
 
 
@@ -102,7 +102,7 @@ class RestoreConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseConnection:
+class AbandonConnection:
     """Give the connection up, whether it is broken or not."""
 
     connection_sequence: int
@@ -137,7 +137,7 @@ class RaiseGeneration:
 Effect: TypeAlias = (
     OpenConnection
     | RestoreConnection
-    | CloseConnection
+    | AbandonConnection
     | AttachPartition
     | DetachPartition
     | RaiseGeneration
@@ -198,7 +198,7 @@ class ClusterConnection:
             match event:
                 case ViewChanged():
                     self._change_view(event.partitions, now)
-                case Connected():
+                case ConnectionGreeted():
                     self._connect(event.connection_sequence, now)
                 case Disconnected():
                     self._disconnect(event, now)
@@ -208,7 +208,7 @@ class ClusterConnection:
                     self._restored(event.connection_sequence, now)
                 case RoleRenewed():
                     self._renew(event.role, now)
-                case Stopped():
+                case ClientStopped():
                     self._change_view({}, now)
                     self.closed = True
                 case _:
@@ -251,7 +251,7 @@ class ClusterConnection:
             sequence = self._places.pop(key).connection_sequence
             if sequence is not None:
                 del self._by_sequence[sequence]
-                self._effects.append(CloseConnection(sequence))
+                self._effects.append(AbandonConnection(sequence))
         assigned_anew = {
             address
             for partition_id, (address, generation) in partitions.items()
@@ -301,7 +301,7 @@ class ClusterConnection:
         if sequence is not None and place.broken_until is not None:
             if place.broken_until <= now:
                 # LC-50: by now the server has forgotten the connection. A new one opens at once.
-                self._effects.append(CloseConnection(sequence))
+                self._effects.append(AbandonConnection(sequence))
                 self._part(place, sequence)
                 place.due_at = max(place.due_at, now)
             elif place.due_at <= now and not place.is_restoring and not self._must_wait(place):
@@ -363,7 +363,7 @@ class ClusterConnection:
     def _renew(self, role: Role, now: float) -> None:
         for place in self._places.values():
             if place.role is role and (sequence := place.connection_sequence) is not None:
-                self._effects.append(CloseConnection(sequence))
+                self._effects.append(AbandonConnection(sequence))
                 self._part(place, sequence)
                 place.due_at = now
 

@@ -34,7 +34,7 @@ from waltz.wire.discovery_protocol import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class OpeningBegun:
     """The client opens; `draw`, from 0 to 1, sets it apart from other clients."""
 
     draw: float
@@ -72,14 +72,14 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConnected:
+class ConnectionUp:
     """One of the client's own connections is up."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
-class ServerDisconnected:
+class ConnectionDown:
     """One of the client's own connections has ended; `jitter` is from 0 to 1."""
 
     address: Address
@@ -87,19 +87,19 @@ class ServerDisconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class DiscoveryStopped:
     """The client closes."""
 
 
 Event: TypeAlias = (
-    Begun
+    OpeningBegun
     | GuideFound
     | GuideNotFound
     | GuideLost
     | Told
-    | ServerConnected
-    | ServerDisconnected
-    | Stopped
+    | ConnectionUp
+    | ConnectionDown
+    | DiscoveryStopped
 )
 
 
@@ -202,7 +202,7 @@ class ClusterDiscovery:
 
     def _take(self, event: Event, now: float) -> None:
         match event:
-            case Begun():
+            case OpeningBegun():
                 self._has_begun = True
                 self._rotation = int(event.draw * 2**16)
                 if self._refresh_seconds:
@@ -221,15 +221,15 @@ class ClusterDiscovery:
                 self._search_later(now, event.jitter)
             case Told():
                 self._merge(event.topology)
-            case ServerConnected():
+            case ConnectionUp():
                 self._connected[event.address] = self._connected.get(event.address, 0) + 1
                 self._losses = 0
-            case ServerDisconnected():
+            case ConnectionDown():
                 self._connected[event.address] -= 1
                 if not self._connected[event.address]:
                     del self._connected[event.address]
                 self._search_later(now, event.jitter)
-            case Stopped():
+            case DiscoveryStopped():
                 self.closed = True
             case _:
                 assert_never(event)

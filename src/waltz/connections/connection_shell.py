@@ -16,11 +16,12 @@ from types import TracebackType
 from typing import Final, Protocol, assert_never
 
 from waltz.connections.cluster_connection import (
+    AbandonConnection,
     AttachPartition,
     Broken,
-    CloseConnection,
+    ClientStopped,
     ClusterConnection,
-    Connected,
+    ConnectionGreeted,
     DetachPartition,
     Disconnected,
     Effect,
@@ -31,7 +32,6 @@ from waltz.connections.cluster_connection import (
     Restored,
     Role,
     RoleRenewed,
-    Stopped,
     ViewChanged,
 )
 from waltz.connections.heartbeats import Duty, Heartbeats
@@ -457,7 +457,7 @@ class Connections:
 
     def stop(self) -> None:
         """Close all connections."""
-        self._mailbox.put(Stopped())
+        self._mailbox.put(ClientStopped())
 
     def send(
         self, connection_sequence: int, messages: Sequence[Message]
@@ -488,7 +488,7 @@ class Connections:
             case RestoreConnection():
                 task = self._tasks.start(self._keep(effect, partial(self._restore, effect)))
                 self._running[effect.connection_sequence] = task
-            case CloseConnection():
+            case AbandonConnection():
                 self._close(effect.connection_sequence)
             case AttachPartition():
                 sequence = effect.connection_sequence
@@ -509,7 +509,7 @@ class Connections:
         connection = await self._open_server(effect.address, effect.role, self._settings)
         self._open[effect.connection_sequence] = connection
         self._troubles.pop(effect.address, None)
-        self._mailbox.put(Connected(effect.connection_sequence))
+        self._mailbox.put(ConnectionGreeted(effect.connection_sequence))
         for watcher in self._watchers:
             watcher.server_connected(effect.address)
         return connection

@@ -18,17 +18,17 @@ from uuid import UUID
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.connections.cluster_connection import Role
 from waltz.connections.cluster_discovery import (
-    Begun,
     ClusterDiscovery,
     ClusterIsAnother,
+    ConnectionDown,
+    ConnectionUp,
     Effect,
     Event,
     GuideFound,
     GuideLost,
     GuideNotFound,
+    OpeningBegun,
     ReleaseGuide,
-    ServerConnected,
-    ServerDisconnected,
     ShowView,
     Told,
 )
@@ -147,7 +147,7 @@ class DiscoverySource:
         self._running = self._tasks.start(
             run(self._machine, self._mailbox, self._host, self._perform)
         )
-        self._mailbox.put(Begun(self._host.random.uniform(0.0, 1.0)))
+        self._mailbox.put(OpeningBegun(self._host.random.uniform(0.0, 1.0)))
         waits: list[asyncio.Future[None]] = [self._started, self._running]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not self._started.done():
@@ -211,13 +211,13 @@ class DiscoverySource:
         return _Listening(side, self._take) if role is Role.REQUESTS else side
 
     def server_connected(self, address: Address) -> None:
-        self._mailbox.put(ServerConnected(address))
+        self._mailbox.put(ConnectionUp(address))
 
     def server_restored(self, address: Address) -> None:
         """Do nothing: subscriptions survive a restoration."""
 
     def server_disconnected(self, address: Address) -> None:
-        self._mailbox.put(ServerDisconnected(address, self._jitter()))
+        self._mailbox.put(ConnectionDown(address, self._jitter()))
 
     def _take(self, topology: Topology) -> None:
         self._mailbox.put(Told(topology))

@@ -18,7 +18,7 @@ from waltz.types import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class ConnectionWanted:
     """Begin to connect."""
 
 
@@ -46,7 +46,7 @@ class TransportFailed:
     reason: str
 
 
-Event: TypeAlias = Begun | Resolved | NotResolved | TransportOpened | TransportFailed
+Event: TypeAlias = ConnectionWanted | Resolved | NotResolved | TransportOpened | TransportFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class NodeConnection:
     def _take(self, event: Event) -> Effect:
         assert not self.closed
         match event:
-            case Begun():
+            case ConnectionWanted():
                 return Resolve(self._address)
             case Resolved():
                 drawn = sorted(zip(event.draws, event.addresses, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from waltz.connections.node_connection import (
-    Begun,
+    ConnectionWanted,
     Event,
     NodeConnection,
     NodeFound,
@@ -30,7 +30,7 @@ async def open_transport(host: Host, address: Address) -> Connection:
     Raises ConnectionFailedError: none accepts; the text has the reason of each.
     """
     machine = NodeConnection(address)
-    event: Event = Begun()
+    event: Event = ConnectionWanted()
     connection: Connection | None = None
     while True:
         (effect,) = machine.step([event], host.clock.now())

@@ -44,7 +44,7 @@ long."""
 
 
 @dataclass(frozen=True, slots=True)
-class DataWanted:
+class BodiesWanted:
     """A caller waits for these bodies. They were fed: asked for a transaction that is not committed
     yet, a server may give a wrong answer for ever (hazard H1)."""
 
@@ -81,7 +81,7 @@ class Answered:
     jitter: float
 
 
-Event: TypeAlias = DataWanted | MarkWanted | PartitionAttached | PartitionDetached | Answered
+Event: TypeAlias = BodiesWanted | MarkWanted | PartitionAttached | PartitionDetached | Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class PendingRequests:
 
     def _take(self, event: Event, now: float) -> None:
         match event:
-            case DataWanted():
+            case BodiesWanted():
                 partition = self._partition(event.partition_id)
                 for transaction_id in event.transaction_ids:
                     if transaction_id not in partition.attempts:

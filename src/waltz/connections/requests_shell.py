@@ -11,9 +11,9 @@ from typing import Any, TypeVar, assert_never
 
 from waltz.connections.pending_requests import (
     Answered,
+    BodiesWanted,
     BreakConnection,
     DataArrived,
-    DataWanted,
     Effect,
     Event,
     MarkArrived,
@@ -92,7 +92,7 @@ class Requests:
         fetch = _Fetch(len(transaction_ids))
         for transaction_id in transaction_ids:
             self._fetches.setdefault((partition_id, transaction_id), []).append(fetch)
-        self._mailbox.put(DataWanted(partition_id, transaction_ids))
+        self._mailbox.put(BodiesWanted(partition_id, transaction_ids))
         if fragile:
             self._break_with_connection(partition_id, fetch.future, Operation.TRANSACTION_DATA)
         await fetch.future

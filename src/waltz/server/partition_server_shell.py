@@ -17,18 +17,18 @@ from waltz.host import Host
 from waltz.limits import SERVER_MAILBOX_EVENTS_MAX, SMALL_BYTES_MAX
 from waltz.machine_shell import Lane, Mailbox, Turns
 from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
-from waltz.server.feeding.fetches import UNREADABLE_MAX, ReadRecords
+from waltz.server.feeding.fetches import UNREADABLE_MAX, FetchRecords
 from waltz.server.feeding.outbox import Part, Send
-from waltz.server.server_metrics import PartitionState
+from waltz.server.server_metrics import ServerPartitionState
 from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
-    AppendRecords,
-    CloseConnection,
+    AppendToStore,
+    CloseClientConnection,
     PartitionEffect,
     PartitionEvent,
-    ReadFailed,
     RecordsRead,
     RequestsDropped,
+    StoreReadFailed,
 )
 from waltz.store.events import Committed, StoreEvent
 from waltz.store.standing import StoreReport
@@ -81,7 +81,7 @@ class RunningPartition:
         self._is_hurried = False
         """Whether what a step brings about goes on at once."""
         self._store = store(self._take_from_store)
-        self._reads: dict[ReadRecords, asyncio.Task[None]] = {}
+        self._reads: dict[FetchRecords, asyncio.Task[None]] = {}
         self._unreadable_told: dict[TransactionId, None] = {}
         """Those of which it was told lately that no replica can give them."""
 
@@ -111,15 +111,15 @@ class RunningPartition:
         else:
             self.put(event)
 
-    def state(self, failures: int) -> PartitionState:
+    def state(self, failures: int) -> ServerPartitionState:
         """What the partition is like; why it takes no appends, replica by replica."""
         return self._with_store(failures, self._store.report())
 
-    async def look(self, failures: int) -> PartitionState:
+    async def look(self, failures: int) -> ServerPartitionState:
         """As `state`, once the replicas have been asked."""
         return self._with_store(failures, await self._store.look())
 
-    def _with_store(self, failures: int, report: StoreReport) -> PartitionState:
+    def _with_store(self, failures: int, report: StoreReport) -> ServerPartitionState:
         found = replace(
             self.machine.state(failures), store=report, replica_ids=self._store.replica_ids
         )
@@ -133,11 +133,11 @@ class RunningPartition:
                 self._server.send(connection_id, parts)
                 if self._is_hurried:
                     self._server.flush(connection_id)
-            case AppendRecords(records):
+            case AppendToStore(records):
                 self._store.append(records, at_once=self._is_hurried)
-            case ReadRecords():
+            case FetchRecords():
                 self._reads[effect] = self._group.create_task(self._read(effect))
-            case CloseConnection(connection_id, reason):
+            case CloseClientConnection(connection_id, reason):
                 self._server.cut_off(connection_id, reason)
             case WorkedOff() | StopReading() | ResumeReading():
                 self._server.note_backlog(self.opening, effect)
@@ -152,7 +152,7 @@ class RunningPartition:
             case _:
                 assert_never(effect)
 
-    async def _read(self, wanted: ReadRecords) -> None:
+    async def _read(self, wanted: FetchRecords) -> None:
         first, count_max, with_data = (
             wanted.first_transaction_id,
             wanted.count_max,
@@ -169,6 +169,6 @@ class RunningPartition:
                 if len(self._unreadable_told) > UNREADABLE_MAX:
                     del self._unreadable_told[next(iter(self._unreadable_told))]
                 logger.warning("transaction_unreadable %s", error)
-            self.put(ReadFailed(first, str(error), with_data, is_unreadable))
+            self.put(StoreReadFailed(first, str(error), with_data, is_unreadable))
         finally:
             del self._reads[wanted]

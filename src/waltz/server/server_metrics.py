@@ -28,14 +28,14 @@ COORDINATOR_SILENT_SECONDS_MAX: Final = 10.0
 """A server whose coordinator has not answered for so long says that it has lost the coordinator."""
 
 
-class Stage(StrEnum):
+class ServerStage(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     STOPPING = "stopping"
 
 
 @dataclass(slots=True)
-class PartitionCounters:
+class ServerPartitionCounters:
     """Since this server opened the partition; it starts from nothing with each opening."""
 
     appends: int = 0
@@ -47,7 +47,7 @@ class PartitionCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class ServerPartitionState:
     """One partition of this server. `reason` is why it has no store session, if it has none;
     `store` what its replicas say of themselves, None where there is no store yet."""
 
@@ -63,7 +63,7 @@ class PartitionState:
     unreadable: int = 0
     failures: int = 0
     store: StoreReport | None = None
-    counters: PartitionCounters = field(default_factory=PartitionCounters)
+    counters: ServerPartitionCounters = field(default_factory=ServerPartitionCounters)
     replica_ids: tuple[ReplicaId, ...] | None = None
     """As the coordinator has assigned them; None: not read yet."""
 
@@ -132,7 +132,7 @@ class ServerState:
     """`backlog` is what clients have asked for and not got yet, `unsent` what they have not taken;
     a peak is the most that any one connection has had."""
 
-    stage: Stage
+    stage: ServerStage
     server_id: ServerId | None
     advertised: str
     preferred_partitions: tuple[PartitionId, ...] = ()
@@ -147,11 +147,11 @@ class ServerState:
     cache_bytes: int = 0
     coordinator: CoordinatorContact | None = None
     """None: nobody looks after it."""
-    partitions: tuple[PartitionState, ...] = ()
+    partitions: tuple[ServerPartitionState, ...] = ()
 
     def problems(self) -> list[str]:
         """Those of the server as a whole."""
-        found = [] if self.stage is Stage.SERVING else [f"the server is {self.stage}"]
+        found = [] if self.stage is ServerStage.SERVING else [f"the server is {self.stage}"]
         if self.coordinator is not None and (problem := self.coordinator.problem()) is not None:
             found.append(problem)
         return found
@@ -206,7 +206,7 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
     ),
 )
 
-SERVER_PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
+SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
     gauge(
         "writable",
         "1 if a majority of the replicas has said lately that it takes appends, 0 if it is known"
@@ -280,7 +280,7 @@ def original_gauges(state: ServerState) -> dict[str, dict[str, Any]]:
     """What the Java original's tools read, under its names: `ServerCli list`. Partitions whose
     replicas are not known yet are left out of `replica-info`."""
     found = {
-        "is-closed": state.stage is Stage.STOPPING,
+        "is-closed": state.stage is ServerStage.STOPPING,
         "server-id": state.server_id,
         "endpoint": state.advertised,
         "waltz-server-num-partitions": len(state.partitions),
@@ -323,7 +323,7 @@ def server_health_json(state: ServerState) -> dict[str, Any]:
     }
 
 
-def told_reports(states: Iterable[PartitionState]) -> tuple[PartitionReport, ...]:
+def told_reports(states: Iterable[ServerPartitionState]) -> tuple[PartitionReport, ...]:
     """Return what tools are told of these partitions."""
     return tuple(
         PartitionReport(

@@ -25,9 +25,9 @@ from waltz.server.appends.outcomes import Outcomes
 from waltz.server.appends.undecided import NOTHING_ADMITTED, Admitted, Undecided
 from waltz.server.clients.client_connection import (
     PARTITION_NOT_READY,
+    ClientPeer,
     MessagesReceived,
     Mounts,
-    Peer,
     answer_without_partition,
 )
 from waltz.server.feeding.backlog import Backlog, request_bytes
@@ -36,19 +36,19 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import Fetches
 from waltz.server.feeding.outbox import Outbox
 from waltz.server.feeding.transaction_data import DataRequests
-from waltz.server.server_metrics import PartitionCounters, PartitionState
+from waltz.server.server_metrics import ServerPartitionCounters, ServerPartitionState
 from waltz.server.server_partition_events import (
-    AppendRecords,
-    CloseConnection,
+    AppendToStore,
+    CloseClientConnection,
     ConnectionDrained,
     ConnectionLost,
     PartitionEffect,
     PartitionEvent,
     PartitionRevoked,
-    ReadFailed,
     RecordsRead,
     ReleaseRequested,
     RequestsDropped,
+    StoreReadFailed,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
@@ -124,18 +124,18 @@ class ServerPartition:
         self._barriers = Barriers()
         self._outcomes = Outcomes(partition_id, cache, self._fetches)
         self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
-        self._early_mounts: dict[int, tuple[Peer, MountRequest, float]] = {}
+        self._early_mounts: dict[int, tuple[ClientPeer, MountRequest, float]] = {}
         """The last of each connection that came while the store had no session, and until when it
         waits for one."""
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
-        self._counters = PartitionCounters()
+        self._counters = ServerPartitionCounters()
         self._reason = "it has had no store session yet"
         self.deadline: float | None = None
 
-    def state(self, failures: int = 0) -> PartitionState:
-        return PartitionState(
+    def state(self, failures: int = 0) -> ServerPartitionState:
+        return ServerPartitionState(
             partition_id=self.partition_id,
             generation=self.generation,
             reason=None if self.is_open else self._reason,
@@ -208,7 +208,7 @@ class ServerPartition:
             case StoreClosed(reason):
                 self.is_open = False
                 self._reason = reason
-            case RecordsRead() | ReadFailed():
+            case RecordsRead() | StoreReadFailed():
                 self._end_read(event, now)
             case ConnectionDrained(connection_id):
                 self._feeds.resume(connection_id)
@@ -224,7 +224,7 @@ class ServerPartition:
             case _:
                 assert_never(event)
 
-    def _receive(self, peer: Peer, messages: Sequence[ClientMessage], now: float) -> None:
+    def _receive(self, peer: ClientPeer, messages: Sequence[ClientMessage], now: float) -> None:
         is_valid = self._mounts.is_valid(peer)
         if not is_valid and self._mounts.is_repeated(peer):
             self._refuse_repeated(peer, messages)
@@ -259,7 +259,7 @@ class ServerPartition:
         if stale:
             self._effects.append(RequestsDropped(connection_id, STALE_GENERATION, stale))
 
-    def _refuse_repeated(self, peer: Peer, messages: Sequence[ClientMessage]) -> None:
+    def _refuse_repeated(self, peer: ClientPeer, messages: Sequence[ClientMessage]) -> None:
         """Take nothing, and end the connection. Nothing is said of the appends: they had their
         outcome on the other connection. If the second connection is the client's own, the client
         connects again with the next sequence number and asks."""
@@ -267,7 +267,7 @@ class ServerPartition:
             self._drop(peer.connection_id, message)
         self._counters.requests_dropped += len(messages)
         self._effects.append(RequestsDropped(peer.connection_id, REPEATED, len(messages)))
-        self._effects.append(CloseConnection(peer.connection_id, REPEATED))
+        self._effects.append(CloseClientConnection(peer.connection_id, REPEATED))
 
     def _why_not(self, message: ClientMessage, is_valid: bool) -> Reason | None:
         """Return why appends are not even looked at; None if they are.
@@ -284,7 +284,7 @@ class ServerPartition:
         return None
 
     def _receive_other(
-        self, peer: Peer, message: ClientMessage, is_valid: bool, now: float
+        self, peer: ClientPeer, message: ClientMessage, is_valid: bool, now: float
     ) -> bool:
         """Take a message that is no append; return False if it does not count."""
         mark, connection_id = self.high_water_mark, peer.connection_id
@@ -308,7 +308,7 @@ class ServerPartition:
                 return self._answer_at_once(peer, message, is_valid)
         return True
 
-    def _answer_at_once(self, peer: Peer, message: ClientMessage, is_valid: bool) -> bool:
+    def _answer_at_once(self, peer: ClientPeer, message: ClientMessage, is_valid: bool) -> bool:
         mark, connection_id = self.high_water_mark, peer.connection_id
         match message:
             case MountRequest():
@@ -328,7 +328,7 @@ class ServerPartition:
                 raise AssertionError(f"{type(message).__name__} is not for a partition")
         return True
 
-    def _may_look(self, peer: Peer, request: OutcomeRequest, is_valid: bool) -> bool:
+    def _may_look(self, peer: ClientPeer, request: OutcomeRequest, is_valid: bool) -> bool:
         """Whether the log here can say what became of an append: under this generation only if no
         older connection of the asking client can bring it any more."""
         client_id, generation, _, _ = request.request_id
@@ -336,7 +336,7 @@ class ServerPartition:
             return False
         return generation < self.generation or is_valid or client_id != peer.client_id
 
-    def _may_still_come(self, peer: Peer, request: OutcomeRequest) -> bool:
+    def _may_still_come(self, peer: ClientPeer, request: OutcomeRequest) -> bool:
         """Whether another client than the asking one could still be sending the append."""
         client_id, generation, _, _ = request.request_id
         is_own = client_id == peer.client_id
@@ -344,7 +344,7 @@ class ServerPartition:
 
     def _wait_for_decisions(
         self,
-        peer: Peer,
+        peer: ClientPeer,
         request: MountRequest | FlushRequest | OutcomeRequest,
         *,
         is_final: bool = False,
@@ -369,7 +369,7 @@ class ServerPartition:
                 self._drop_early_mount(connection_id)
                 self._answer_mount(peer, request.request_id, MountState.NOT_READY)
 
-    def _mount(self, peer: Peer, request: MountRequest) -> bool:
+    def _mount(self, peer: ClientPeer, request: MountRequest) -> bool:
         """Register the connection; the feed starts when all earlier appends are decided. False: it
         has its answer already.
 
@@ -380,7 +380,7 @@ class ServerPartition:
         replaced = self._mounts.mount(peer, request.request_id.generation)
         if replaced is not None:
             self._feeds.remove(replaced)
-            self._effects.append(CloseConnection(replaced, REPLACED))
+            self._effects.append(CloseClientConnection(replaced, REPLACED))
         if not self._mounts.is_valid(peer):
             self._effects.append(RequestsDropped(peer.connection_id, STALE_CONNECTION, 1))
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
@@ -395,7 +395,7 @@ class ServerPartition:
             return True
         return False
 
-    def _feed(self, peer: Peer, request: FeedRequest) -> None:
+    def _feed(self, peer: ClientPeer, request: FeedRequest) -> None:
         mark = self.high_water_mark
         if mark is None or not NOTHING <= request.client_high_water_mark <= mark:
             self._reject(peer, "feed request", request.client_high_water_mark)
@@ -435,7 +435,7 @@ class ServerPartition:
                 self._drop(peer.connection_id, mount)
         self._wake_fetching()
 
-    def _end_read(self, answer: RecordsRead | ReadFailed, now: float) -> None:
+    def _end_read(self, answer: RecordsRead | StoreReadFailed, now: float) -> None:
         first, with_data = answer.first_transaction_id, answer.with_data
         batch = answer.batch if isinstance(answer, RecordsRead) else empty_batch(first)
         asked = self._fetches.end(first, len(batch), with_data=with_data)
@@ -444,8 +444,8 @@ class ServerPartition:
             self._cache.add(self.partition_id, batch)
             self._fetches.succeed()
         else:
-            reason = answer.reason if isinstance(answer, ReadFailed) else NO_SUCH_RECORD
-            if isinstance(answer, ReadFailed) and answer.is_unreadable:
+            reason = answer.reason if isinstance(answer, StoreReadFailed) else NO_SUCH_RECORD
+            if isinstance(answer, StoreReadFailed) and answer.is_unreadable:
                 # The records after it may be well: requests for them are read by themselves.
                 self._fetches.put_off(first, reason, now)
                 asked = range(first, first + 1)
@@ -484,7 +484,7 @@ class ServerPartition:
     def _cut_off_mounted(self) -> None:
         reason = f"partition {self.partition_id} has left generation {self.generation}"
         for connection_id in self._mounts.connection_ids():
-            self._effects.append(CloseConnection(connection_id, reason))
+            self._effects.append(CloseClientConnection(connection_id, reason))
 
     # What the events make possible
 
@@ -525,7 +525,7 @@ class ServerPartition:
         if admitted.records is not None:
             self._counters.appends += len(admitted.records.data)
             self._counters.appended_bytes += sum(map(len, admitted.records.data))
-            self._effects.append(AppendRecords(admitted.records))
+            self._effects.append(AppendToStore(admitted.records))
 
     def _tell(self, senders: Senders, reason: Reason) -> None:
         for connection_id, rejection in rejected(senders, reason):
@@ -557,7 +557,7 @@ class ServerPartition:
             self._outbox.add(connection_id, response)
 
     def _start_feed(
-        self, peer: Peer, request: MountRequest, high_water_mark: TransactionId
+        self, peer: ClientPeer, request: MountRequest, high_water_mark: TransactionId
     ) -> None:
         missed = high_water_mark - request.client_high_water_mark
         if not self._feeds.is_mounting(peer.connection_id, request.request_id):
@@ -579,16 +579,16 @@ class ServerPartition:
 
     # Answers
 
-    def _answer_mount(self, peer: Peer, request_id: RequestId, state: MountState) -> None:
+    def _answer_mount(self, peer: ClientPeer, request_id: RequestId, state: MountState) -> None:
         self._outbox.add(peer.connection_id, MountResponse(request_id, state))
 
     def _answer_absent(self, connection_id: int, request: ClientMessage) -> None:
         if (answer := answer_without_partition(request)) is not None:
             self._outbox.add(connection_id, answer)
 
-    def _reject(self, peer: Peer, what: str, client_high_water_mark: TransactionId) -> None:
+    def _reject(self, peer: ClientPeer, what: str, client_high_water_mark: TransactionId) -> None:
         reason = (
             f"{what} of client {peer.client_id} from {client_high_water_mark}; expected"
             f" {NOTHING} to {self.high_water_mark} in partition {self.partition_id}"
         )
-        self._effects.append(CloseConnection(peer.connection_id, reason))
+        self._effects.append(CloseClientConnection(peer.connection_id, reason))

@@ -1,7 +1,7 @@
 """The events of a server's partition, and its effects.
 
 Besides these it hears `MessagesReceived` and the events of the store, and wants `Send`,
-`ReadRecords` and the effects of its backlog.
+`FetchRecords` and the effects of its backlog.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from waltz.record import NewRecords, RecordBatch
 from waltz.server.clients.client_connection import MessagesReceived
 from waltz.server.feeding.backlog import BacklogEffect
-from waltz.server.feeding.fetches import ReadRecords
+from waltz.server.feeding.fetches import FetchRecords
 from waltz.server.feeding.outbox import Send
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
 from waltz.types import TransactionId
@@ -35,7 +35,7 @@ class ConnectionDrained:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """The answer to `ReadRecords`: records from the first one asked for, perhaps fewer, or their
+    """The answer to `FetchRecords`: records from the first one asked for, perhaps fewer, or their
     headers."""
 
     first_transaction_id: TransactionId
@@ -44,7 +44,7 @@ class RecordsRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFailed:
+class StoreReadFailed:
     """`is_unreadable`: no replica can give the first record, whatever there is of the others."""
 
     first_transaction_id: TransactionId
@@ -74,7 +74,7 @@ PartitionEvent: TypeAlias = (
     | ConnectionLost
     | ConnectionDrained
     | RecordsRead
-    | ReadFailed
+    | StoreReadFailed
     | PartitionRevoked
     | ReleaseRequested
     | StoreOpened
@@ -87,14 +87,14 @@ PartitionEvent: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class AppendRecords:
+class AppendToStore:
     """Hand `records` to the store, in this order; each gets exactly one outcome."""
 
     records: NewRecords
 
 
 @dataclass(frozen=True, slots=True)
-class CloseConnection:
+class CloseClientConnection:
     """The client breaks the protocol, or has to mount again."""
 
     connection_id: int
@@ -111,5 +111,5 @@ class RequestsDropped:
 
 
 PartitionEffect: TypeAlias = (
-    Send | AppendRecords | ReadRecords | CloseConnection | RequestsDropped | BacklogEffect
+    Send | AppendToStore | FetchRecords | CloseClientConnection | RequestsDropped | BacklogEffect
 )

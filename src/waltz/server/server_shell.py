@@ -22,7 +22,7 @@ from waltz.cluster.cluster_shell import (
     read_store_params,
 )
 from waltz.cluster.paths import DEFAULT_ROOT
-from waltz.cluster.server_assignment import Membership
+from waltz.cluster.server_assignment import MembershipRead
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host, Listener
 from waltz.limits import (
@@ -40,7 +40,7 @@ from waltz.limits import (
     SMALL_BYTES_MAX,
 )
 from waltz.server.clients.client_connection import Mounts, answer_without_partition, may_overtake
-from waltz.server.clients.clients_shell import Client, Clients
+from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
 from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
@@ -49,9 +49,9 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
 from waltz.server.partition_server_shell import RunningPartition
 from waltz.server.server_metrics import (
-    PartitionState,
+    ServerPartitionState,
+    ServerStage,
     ServerState,
-    Stage,
     milliseconds,
     told_problems,
     told_reports,
@@ -236,11 +236,11 @@ class Server:
         clients = self._clients
         is_serving = membership is not None and membership.server_id is not None
         return ServerState(
-            stage=Stage.STOPPING
+            stage=ServerStage.STOPPING
             if self._is_stopping
-            else Stage.SERVING
+            else ServerStage.SERVING
             if is_serving
-            else Stage.STARTING,
+            else ServerStage.STARTING,
             server_id=None if membership is None else membership.server_id,
             advertised=str(self._config.advertised or self._config.address),
             preferred_partitions=() if membership is None else membership.preferred_partitions,
@@ -260,15 +260,19 @@ class Server:
             ),
         )
 
-    def _partition_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+    def _partition_state(
+        self, partition_id: PartitionId, generation: Generation
+    ) -> ServerPartitionState:
         partition = self._partitions.get(partition_id)
         if partition is None:
             return self._failed_state(partition_id, generation)
         return partition.state(self._failures.get(partition_id, NO_FAILURE).count)
 
-    def _failed_state(self, partition_id: PartitionId, generation: Generation) -> PartitionState:
+    def _failed_state(
+        self, partition_id: PartitionId, generation: Generation
+    ) -> ServerPartitionState:
         failure = self._failures.get(partition_id, NO_FAILURE)
-        return PartitionState(
+        return ServerPartitionState(
             partition_id=partition_id,
             generation=generation,
             reason=f"it has failed and is opened again soon: {failure.reason}",
@@ -339,7 +343,7 @@ class Server:
 
     # Connections
 
-    async def _hand_on(self, client: Client, messages: Sequence[Message]) -> None:
+    async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
         """Give `messages` to those they are for; return when there is room for more."""
         if not messages or self._is_stopping:
             client.note_intake()  # a part of a frame may have come
@@ -375,13 +379,13 @@ class Server:
         if client.draining is not None and client.connection is not None:
             await client.connection.drain()
 
-    async def _answer_later(self, client: Client, message: Message) -> None:
+    async def _answer_later(self, client: ConnectedClient, message: Message) -> None:
         try:
             self.send(client.connection_id, [await self._answer(client, message)])
         finally:
             client.questions -= 1
 
-    async def _answer(self, client: Client, message: Message) -> Part:
+    async def _answer(self, client: ConnectedClient, message: Message) -> Part:
         """Answer what is asked of the server as a whole."""
         if isinstance(message, TopologyRequest):
             if message.subscribe and self._clients.find(client.connection_id) is not None:
@@ -433,7 +437,7 @@ class Server:
             told_reports(found),
         )
 
-    async def _look_at(self, partition_id: PartitionId) -> PartitionState:
+    async def _look_at(self, partition_id: PartitionId) -> ServerPartitionState:
         partition = self._partitions.get(partition_id)
         if partition is not None:
             return await partition.look(self._failures.get(partition_id, NO_FAILURE).count)
@@ -455,7 +459,7 @@ class Server:
         clients = [self._clients.find(connection_id) for connection_id in mounted]
         return sum(client is not None and not client.link.has_lifecycle for client in clients)
 
-    def _note_membership(self, membership: Membership) -> None:
+    def _note_membership(self, membership: MembershipRead) -> None:
         self._directory.change(membership)
         self._storages.grow(self.partition_count)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from waltz.errors import ConfigurationError
 from waltz.sim.applications.workloads import WORKLOADS, ClientPlan, draw_ways
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import Fault, as_data, from_data
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.knobs import KNOBS, draw_knobs
@@ -146,7 +146,9 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
         spare_count_max=PLANS[plan].spare_count_max,
     )
     names = tuple(f"client-{number}" for number in range(len(clients)))
-    stage = Stage(shape.storages, shape.servers, names, length, shape.spares, shape.partition_count)
+    stage = FaultStage(
+        shape.storages, shape.servers, names, length, shape.spares, shape.partition_count
+    )
     faults = PLANS[plan].draw(Random(f"{source}/faults"), stage)
     knobs = draw_knobs(Random(f"{source}/knobs"))
     versions: dict[str, tuple[int, ...]] = {}

@@ -27,7 +27,7 @@ BOUNDLESS: Final = Space(1 << 50, 1 << 50)
 """The room on a disk without a capacity."""
 
 
-class Operation(Enum):
+class DiskOperation(Enum):
     OPEN = "open"
     READ = "read"
     WRITE = "write"
@@ -40,7 +40,7 @@ class Operation(Enum):
     SYNC_DIRECTORY = "sync directory"
 
 
-Fault = Callable[[Operation, str], None]
+Fault = Callable[[DiskOperation, str], None]
 """Called with every operation and its path before it happens; may raise OSError."""
 
 
@@ -55,7 +55,7 @@ class PartlyDoneError(OSError):
 
 
 def fail_nth(
-    operation: Operation,
+    operation: DiskOperation,
     number: int,
     error_number: int = errno.EIO,
     *,
@@ -66,7 +66,7 @@ def fail_nth(
     that one and all that follow. `done`: see PartlyDoneError."""
     seen = 0
 
-    def fault(found: Operation, path: str) -> None:
+    def fault(found: DiskOperation, path: str) -> None:
         nonlocal seen
         if found is not operation:
             return
@@ -181,14 +181,14 @@ class SimulatedFile:
 
     def read_at(self, offset: int, count: int) -> bytes:
         self._check_open()
-        self._disk.begin(Operation.READ, self._path)
+        self._disk.begin(DiskOperation.READ, self._path)
         return bytes(memoryview(self._content.seen)[offset : offset + count])
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
         self._check_writable()
         data = bytes(data)
         try:
-            self._disk.begin(Operation.WRITE, self._path)
+            self._disk.begin(DiskOperation.WRITE, self._path)
         except OSError as error:
             done = error.done if isinstance(error, PartlyDoneError) else 0.5
             self._content.change(_Write(offset, data[: int(len(data) * done)]))
@@ -200,13 +200,13 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         self._check_writable()
-        self._disk.begin(Operation.TRUNCATE, self._path)
+        self._disk.begin(DiskOperation.TRUNCATE, self._path)
         self._content.change(_Truncate(size))
         self._content.reserved = 0
 
     def preallocate(self, size: int) -> None:
         self._check_writable()
-        self._disk.begin(Operation.PREALLOCATE, self._path)
+        self._disk.begin(DiskOperation.PREALLOCATE, self._path)
         end = self._content.allocated + self._disk.free_bytes
         # Space that fits stays reserved, as on ext4.
         self._content.reserved = max(self._content.reserved, min(size, end))
@@ -216,7 +216,7 @@ class SimulatedFile:
     def sync(self) -> None:
         self._check_writable()
         try:
-            self._disk.begin(Operation.SYNC, self._path)
+            self._disk.begin(DiskOperation.SYNC, self._path)
         except OSError as error:
             self._content.fail_sync(error.done if isinstance(error, PartlyDoneError) else 0.0)
             raise
@@ -264,21 +264,21 @@ class SimulatedDisk:
         self.fault = fault
         self.capacity_bytes = capacity_bytes
         """Room for contents and reservations; None: no bound. May change at any time."""
-        self.counts: Counter[Operation] = Counter()
+        self.counts: Counter[DiskOperation] = Counter()
         """Calls of each operation."""
         self._seen: dict[str, _Entry] = {"/": None}
         self._seen.update((path, None) for path in directories)
         self._durable = dict(self._seen)
         self._changes: dict[str, list[_NameChange]] = {}
 
-    def begin(self, operation: Operation, path: str) -> None:
+    def begin(self, operation: DiskOperation, path: str) -> None:
         """Count the operation and let the fault, if any, raise."""
         self.counts[operation] += 1
         if self.fault is not None:
             self.fault(operation, path)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        self.begin(Operation.OPEN, path)
+        self.begin(DiskOperation.OPEN, path)
         if create:
             if path in self._seen:
                 raise FileExistsError(errno.EEXIST, "the file exists", path)
@@ -286,7 +286,7 @@ class SimulatedDisk:
         return SimulatedFile(self, path, self._content(path))
 
     def open_to_read(self, path: str) -> File:
-        self.begin(Operation.OPEN, path)
+        self.begin(DiskOperation.OPEN, path)
         return SimulatedFile(self, path, self._content(path), to_read=True)
 
     def space(self, path: str) -> Space:
@@ -325,24 +325,24 @@ class SimulatedDisk:
         return sorted(name for name in names if name and "/" not in name)
 
     def make_directory(self, path: str) -> None:
-        self.begin(Operation.MAKE_DIRECTORY, path)
+        self.begin(DiskOperation.MAKE_DIRECTORY, path)
         if path in self._seen:
             raise FileExistsError(errno.EEXIST, "the directory exists", path)
         self._change(_NameChange((), ((path, None),)))
 
     def remove(self, path: str) -> None:
-        self.begin(Operation.REMOVE, path)
+        self.begin(DiskOperation.REMOVE, path)
         self._content(path)
         self._change(_NameChange((path,), ()))
 
     def rename(self, source: str, target: str) -> None:
         """Both in the same directory."""
-        self.begin(Operation.RENAME, source)
+        self.begin(DiskOperation.RENAME, source)
         assert dirname(source) == dirname(target)
         self._change(_NameChange((source,), ((target, self._content(source)),)))
 
     def sync_directory(self, path: str) -> None:
-        self.begin(Operation.SYNC_DIRECTORY, path)
+        self.begin(DiskOperation.SYNC_DIRECTORY, path)
         self._check_directory(path)
         for change in self._changes.pop(path, []):
             _apply_names(change, self._durable)

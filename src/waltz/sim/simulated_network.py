@@ -25,7 +25,7 @@ from waltz.limits import (
     WRITE_BUFFER_BYTES_HIGH,
     WRITE_BUFFER_BYTES_LOW,
 )
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import WORLD, Process, SimulatedLoop
 from waltz.types import Address
 
@@ -85,7 +85,7 @@ class SimulatedNetwork:
     """All connections between all processes of a run."""
 
     def __init__(
-        self, loop: SimulatedLoop, random: Random, weather: NetworkWeather, trace: Trace
+        self, loop: SimulatedLoop, random: Random, weather: NetworkWeather, trace: RunTrace
     ) -> None:
         self.loop = loop
         self.random = random

@@ -21,7 +21,7 @@ from uuid import UUID
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.host import Host
 from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import Client, submit
+from waltz.sim.applications.clients import SimulatedClient, submit
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.applications.postponing import PostponingApplication
 from waltz.sim.faults.kinds import AddedPartitions, DiskFailure
@@ -29,11 +29,11 @@ from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
 from waltz.sim.judges.checkers import Log, check_users
-from waltz.sim.judges.history import History, Verdict
+from waltz.sim.judges.history import ContextVerdict, History
 from waltz.sim.judges.overseer import Overseer
-from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.payload import EntryKind
 from waltz.sim.judges.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.scenario import Scenario, draw_scenario
@@ -60,7 +60,7 @@ JUDGE: Final = "judge"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The result of a run. Without violations it was clean."""
 
     scenario: Scenario
@@ -79,19 +79,19 @@ class Outcome:
     converged_seconds: float
     """Seconds after that until every replica held the log."""
     callbacks: int
-    trace: Trace
+    trace: RunTrace
 
 
 def simulate(
     seed: int, workload: str = "append", plan: str = "none", *, length: int = 1
-) -> Outcome:
+) -> RunOutcome:
     """Draw a run and judge it."""
     return play(draw_scenario(seed, workload, plan, length=length))
 
 
 def play(
     scenario: Scenario, *, with_log: bool = False, virtual_seconds_max: float = RUN_SECONDS_MAX
-) -> Outcome:
+) -> RunOutcome:
     """Run `scenario` and judge it. `with_log` puts the product's log lines into the trace."""
     collecting = gc.isenabled()
     gc.disable()  # when garbage is found must not depend on what ran before
@@ -148,7 +148,7 @@ class _Run:
             name: [*versions] for name, versions in scenario.storage_versions.items()
         }
         self.loop = SimulatedLoop(source, virtual_seconds_max=virtual_seconds_max)
-        self.trace = Trace()
+        self.trace = RunTrace()
         self.random = Random(f"{source}/run")
         self.plan = PLANS[scenario.plan]
         self.overseer = Overseer()
@@ -163,7 +163,7 @@ class _Run:
         self.applications: list[Application] = []
         self.databases: dict[str, SimulatedDatabase] = {}
         self.clients = [
-            Client(self, name, plan, Random(f"{source}/{name}"))
+            SimulatedClient(self, name, plan, Random(f"{source}/{name}"))
             for name, plan in zip(scenario.client_names, scenario.clients, strict=True)
         ]
         self.judge = self.application(JUDGE)
@@ -176,7 +176,7 @@ class _Run:
         self.has_converged = False
         """Whether every replica holds the log, harmed ones too."""
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         violations = self.violations
         try:
             self.loop.run_until_complete(self.sites.unless_broken(self._course()))
@@ -194,7 +194,7 @@ class _Run:
         self.loop.shut_down()
         for database in self.databases.values():
             database.close()
-        return Outcome(
+        return RunOutcome(
             self.scenario,
             violations=tuple(violations),
             digest=self.trace.digest(),
@@ -355,12 +355,12 @@ class _Run:
             mark = Intent(
                 self.judge,
                 partition_id,
-                lambda application, partition_id: Draft(Kind.NOTE),
+                lambda application, partition_id: Draft(EntryKind.NOTE),
                 header=0,
                 padding=b"the end",
             )
             await submit(client, mark)
-            if mark.submission.has_ended(Verdict.COMMITTED):
+            if mark.submission.has_ended(ContextVerdict.COMMITTED):
                 return mark.number
             await asyncio.sleep(0.1)  # a client that has failed returns at once, for ever
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host, Inspectable
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import (
     PROCESS,
     WORLD,
@@ -32,8 +32,8 @@ from waltz.sim.loop import (
     SimulationError,
 )
 from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.simulated_disk import Fault as DiskFault
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
 from waltz.sim.simulated_network import SimulatedNetwork, draw_weather
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Sites:
         self,
         loop: SimulatedLoop,
         seed: object,
-        trace: Trace,
+        trace: RunTrace,
         look: Callable[[Process, Inspectable], None] = lambda process, machine: None,
     ) -> None:
         """`look` is shown every machine after each of its steps, and may raise AssertionError."""
@@ -180,7 +180,7 @@ class Sites:
         site.operations_left = None
         site.died.clear()
 
-        def guard(operation: Operation, path: str) -> None:
+        def guard(operation: DiskOperation, path: str) -> None:
             if process.dead:
                 raise ProcessKilled(site.name)
             if site.operations_left is not None:
@@ -190,7 +190,7 @@ class Sites:
                 site.operations_left -= 1
             for fault in site.disk_faults:
                 fault(operation, path)
-            if operation is Operation.RENAME and DAMAGE_FILE in path:
+            if operation is DiskOperation.RENAME and DAMAGE_FILE in path:
                 self.damage_noted[site.name] = None
 
         site.disk.fault = guard

@@ -31,7 +31,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CopyDifference:
     """A transaction that differs between copies.
 
     names   the copies that most others contradict; all of them if there is no majority.
@@ -94,7 +94,7 @@ def _some_blocks(wanted: TransactionRange) -> Iterator[TransactionRange]:
 
 def first_difference(
     wanted: TransactionRange, sides: Mapping[str, Iterator[Mapping[str, Any]]]
-) -> Difference | None:
+) -> CopyDifference | None:
     """Return the first transaction of `wanted` that not all of two sides or more have alike."""
     for transaction_id in range(wanted.first, wanted.end):
         rows = {name: next(side, None) for name, side in sides.items()}
@@ -113,7 +113,7 @@ Row: TypeAlias = tuple[bytes, int, bytes]
 
 def _difference(
     partition_id: PartitionId, transaction_id: TransactionId, values: Mapping[str, Row | None]
-) -> Difference:
+) -> CopyDifference:
     groups: dict[Row | None, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(value, []).append(name)
@@ -126,7 +126,7 @@ def _difference(
     told = "; ".join(
         f"{_listed(groups[value])}: {_contrast(value, usual)}, unlike {agreed}" for value in others
     )
-    return Difference(partition_id, transaction_id, names, told)
+    return CopyDifference(partition_id, transaction_id, names, told)
 
 
 def _contrast(found: Row | None, usual: Row | None) -> str:
@@ -153,11 +153,11 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def missing_promised(replica: Replica, marks: ReplicaMarks) -> Difference | None:
+def missing_promised(replica: Replica, marks: ReplicaMarks) -> CopyDifference | None:
     """Return the first transaction that a replica has promised to hold and does not."""
     if marks.last >= marks.promised or marks.promised == NOTHING:
         return None
-    return Difference(
+    return CopyDifference(
         replica.partition_id,
         TransactionId(marks.last + 1),
         (replica.replica_id,),

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
-from waltz.spark.decoding import Decoding, decoded_schema
+from waltz.spark.decoding import RowDecoding, decoded_schema
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import log_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
@@ -56,7 +56,7 @@ class WaltzDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""
         options = parse_options(self.options)
-        decoding = Decoding.of(schema, options.serializer, options.undecodable)
+        decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
         if options.path is not None:
             return WaltzSegmentReader(options, decoding.raw, decoding=decoding)
         return WaltzReader(options, decoding.raw, decoding=decoding)
@@ -64,7 +64,7 @@ class WaltzDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""
         options = parse_options(self.options, is_stream=True)
-        decoding = Decoding.of(schema, options.serializer, options.undecodable)
+        decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
         return WaltzStreamReader(options, decoding.raw, decoding=decoding)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

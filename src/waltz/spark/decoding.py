@@ -30,7 +30,7 @@ QUARANTINE: Final = "undecodable"
 
 
 @dataclass(frozen=True)
-class Decoding:
+class RowDecoding:
     """Turns the rows of a read into those of `schema`, an Arrow schema.
 
     raw  the Arrow schema of the input: binary data, and the columns that an error names.
@@ -42,7 +42,7 @@ class Decoding:
     undecodable: str
 
     @classmethod
-    def of(cls, schema: StructType, serializer: str | None, undecodable: str) -> Decoding:
+    def of(cls, schema: StructType, serializer: str | None, undecodable: str) -> RowDecoding:
         """Return the decoding of a read. Raises ConfigurationError: columns that the log does not
         have, or that do not fit the options."""
         if serializer is None:
@@ -107,7 +107,7 @@ class Decoding:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def decoded(decoding: Decoding | None, batches: Iterator[Any]) -> Iterator[Any]:
+def decoded(decoding: RowDecoding | None, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield `batches`, decoded if there is a decoding."""
     return batches if decoding is None else decoding.apply(batches)
 

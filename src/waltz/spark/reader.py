@@ -20,7 +20,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
-from waltz.spark.decoding import Decoding, decoded
+from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import (
     TransactionRange,
     resolve_ranges,
@@ -57,7 +57,7 @@ class WaltzReader(DataSourceReader):
         schema: Any,
         open_reader: OpenReader = waltz.open_reader,
         *,
-        decoding: Decoding | None = None,
+        decoding: RowDecoding | None = None,
     ) -> None:
         self._options = options
         self._schema = schema

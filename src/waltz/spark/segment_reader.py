@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, WaltzError
 from waltz.reader.transaction_columns import columns_of_records
 from waltz.spark.codes import INVALID_SEGMENT, OUTSIDE_LOG, UNKNOWN_PARTITION, has_code
-from waltz.spark.decoding import Decoding, decoded
+from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import TransactionRange, resolve_ranges
 from waltz.spark.row_filter import ALL
 from waltz.spark.schema import BATCH_BYTES_MAX, record_batch, regroup
@@ -42,7 +42,7 @@ class WaltzSegmentReader(DataSourceReader):
     """Reads the columns of `schema`, an Arrow schema, from the directory of `options`."""
 
     def __init__(
-        self, options: ReadOptions, schema: Any, *, decoding: Decoding | None = None
+        self, options: ReadOptions, schema: Any, *, decoding: RowDecoding | None = None
     ) -> None:
         assert options.path is not None
         self._path = options.path

@@ -96,14 +96,14 @@ class SinkAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TaskRows:
     """The number of rows of a task that this attempt has appended, or found in the log."""
 
     appended: int
     found: int
 
 
-def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any]) -> Written:
+def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any]) -> TaskRows:
     """Write the rows of Arrow record batches and return once all of them are in the log.
 
     Raises HistoryChangedError: another cluster than that of `access` answers; ConfigurationError: a
@@ -116,7 +116,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
     with access.open_notes(access.cluster, tls=access.tls) as notes:
         access.expect(notes.read_cluster_key)
         if first is None and current(notes.read(identity.note), identity) is None:
-            return Written(0, 0)
+            return TaskRows(0, 0)
         state = LoggedRows(identity, notes)
         with access.open_client(
             access.cluster,
@@ -241,7 +241,7 @@ class _Task:
                 self._identity.note, lambda data: refused(data, self._identity, text)
             )
 
-    def finish(self) -> Written:
+    def finish(self) -> TaskRows:
         """Return once all rows are in the log. Raises as `write_rows`."""
         self._flush()
         self.state.check()
@@ -251,7 +251,7 @@ class _Task:
                 f"{ROWS_CHANGED} {self._identity}: an earlier attempt wrote {other}, which is not"
                 " among its rows now. A plan must give a task the same rows each time"
             )
-        return Written(self.state.appended, self.state.found)
+        return TaskRows(self.state.appended, self.state.found)
 
     def _flush(self) -> None:
         def flushed() -> bool:

@@ -23,7 +23,7 @@ import waltz
 from waltz import LogReader
 from waltz.errors import WaltzError
 from waltz.spark.byte_limit import admit_bytes, data_lengths
-from waltz.spark.decoding import Decoding, decoded
+from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
 from waltz.spark.progress import NextIds, Progress, admit, available
 from waltz.spark.spark_options import ReadOptions
@@ -43,7 +43,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema: Any,
         open_reader: OpenReader = waltz.open_reader,
         *,
-        decoding: Decoding | None = None,
+        decoding: RowDecoding | None = None,
     ) -> None:
         self._options = options
         self._schema = schema

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from waltz.spark.sink import SinkAccess, Written, expect_all_tasks, write_rows
+from waltz.spark.sink import SinkAccess, TaskRows, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.spark.spark_options import SinkOptions
 from waltz.spark.tasks import coded_errors
@@ -35,7 +35,7 @@ class TaskWritten(WriterCommitMessage):
     """The result of a task."""
 
     identity: TaskIdentity
-    written: Written
+    written: TaskRows
 
 
 class WaltzWriter(DataSourceArrowWriter):

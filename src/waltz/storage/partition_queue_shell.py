@@ -23,7 +23,7 @@ from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, failure
 from waltz.storage.durations import Durations
 from waltz.storage.partition_replica import StoragePartition
-from waltz.storage.storage_metrics import PartitionState, partition_state
+from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
+class StoragePeer:
     """One accepted connection."""
 
     connection: Connection
@@ -59,7 +59,7 @@ class PartitionRequest:
 
     __slots__ = ("message", "peer", "size")
 
-    def __init__(self, peer: Peer, message: StorageMessage) -> None:
+    def __init__(self, peer: StoragePeer, message: StorageMessage) -> None:
         self.peer = peer
         self.message = message
         self.size = len(message.records.block) if type(message) is AppendRecordsRequest else 0
@@ -108,7 +108,7 @@ class PartitionQueue:
         self._is_writable = partition.is_writable
         """As it was when the last call returned."""
 
-    def state(self, *, scrub_position: TransactionId) -> PartitionState | None:
+    def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
         """Return the partition's state; None: it is not assigned."""
         began = self._call_began
         return partition_state(
@@ -224,7 +224,7 @@ class PartitionQueue:
         was_writable = self._is_writable
         messages = [request.message for request in requests]
         answers = await self._call(partial(partition.process, messages))
-        by_peer: dict[Peer, list[Message]] = {}
+        by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
             self._waiting_bytes -= request.size

@@ -51,7 +51,7 @@ P = ParamSpec("P")
 
 
 @dataclass(slots=True)
-class PartitionCounters:
+class ReplicaCounters:
     """Counts since the node started."""
 
     requests: int = 0
@@ -88,7 +88,7 @@ class StoragePartition:
         """`space` refuses appends while the disk is short of room; None: appends are never refused
         for that reason."""
         self.partition_id = partition_id
-        self.counters = PartitionCounters()
+        self.counters = ReplicaCounters()
         self.damage: StorageError | None = None
         """Why the partition refuses all service; only unassigning it, reopening it or a restart
         ends that."""

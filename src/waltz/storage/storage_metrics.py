@@ -19,7 +19,7 @@ from waltz.storage.directory.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.directory.space import SpaceGuard, SpaceState
 from waltz.storage.durations import Durations
 from waltz.storage.log.damage import DamagedRange, damage_text
-from waltz.storage.partition_replica import PartitionCounters, StoragePartition
+from waltz.storage.partition_replica import ReplicaCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 
@@ -28,14 +28,14 @@ DISK_CALL_SECONDS_MAX: Final = 10.0
 node up (STORAGE_REQUEST_SECONDS_MAX)."""
 
 
-class Stage(StrEnum):
+class NodeStage(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     STOPPING = "stopping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class AssignedPartitionState:
     """One assigned partition. `damage` is the reason for which it refuses all service, if it does;
     `call_seconds` is the age of its disk call under way; `failure` is the bug that has ended
     it."""
@@ -53,7 +53,7 @@ class PartitionState:
     local_low_water_mark: TransactionId
     next_transaction_id: TransactionId
     segments: int
-    counters: PartitionCounters
+    counters: ReplicaCounters
     drain_seconds: Durations
     scrub_position: TransactionId
     """The record that the scrubber reads next; `NOTHING` outside of a pass."""
@@ -100,14 +100,14 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    stage: Stage
+    stage: NodeStage
     directory: str
     directory_id: UUID | None
     """None before the directory is open."""
     cluster_key: str
     partition_count: int
     """The partitions of the whole cluster."""
-    partitions: tuple[PartitionState, ...]
+    partitions: tuple[AssignedPartitionState, ...]
     """Assigned partitions, by ID."""
     space: SpaceGuard | None
     """None before the first look at the disk."""
@@ -116,7 +116,7 @@ class NodeState:
 
     def problems(self) -> list[str]:
         """Problems of the node as a whole."""
-        found = [] if self.stage is Stage.SERVING else [f"the node is {self.stage}"]
+        found = [] if self.stage is NodeStage.SERVING else [f"the node is {self.stage}"]
         if self.space is not None and self.space.state is SpaceState.SHORT:
             found.append(self.space.refusal())
         return found
@@ -136,7 +136,7 @@ def partition_state(
     queue_bytes: int,
     call_seconds: float,
     failure: str | None = None,
-) -> PartitionState | None:
+) -> AssignedPartitionState | None:
     """Return the state of a partition; None: it is not assigned."""
     damage = partition.damage
     info: PartitionInfo | None = None
@@ -147,7 +147,7 @@ def partition_state(
         damage = damage or error
     if info is not None and not info.is_assigned:
         return None
-    return PartitionState(
+    return AssignedPartitionState(
         partition_id=partition.partition_id,
         is_readable=info is not None and info.is_readable,
         is_writable=info is not None and info.is_writable,
@@ -209,7 +209,7 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     ),
 )
 
-PARTITION_METRICS: Final[Sequence[Metric[PartitionState]]] = (
+PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     gauge("usable", "1 if servers are served in full.", lambda p: p.is_usable),
     gauge("readable", "0 if an administrator closed it to reads.", lambda p: p.is_readable),
     gauge("writable", "0 if an administrator closed it to writes.", lambda p: p.is_writable),

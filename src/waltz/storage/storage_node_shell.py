@@ -39,10 +39,10 @@ from waltz.storage.directory_growth_shell import Growth, ReadCount
 from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions_shell import FarSessions, LatestSession
 from waltz.storage.log.segment_recovery import TornTail
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, Peer
+from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
 from waltz.storage.partition_replica import StoragePartition, not_assigned
 from waltz.storage.scrubber import ScrubCounters
-from waltz.storage.storage_metrics import NodeState, Stage
+from waltz.storage.storage_metrics import NodeStage, NodeState
 from waltz.storage.upkeep_shell import Upkeep, log_opened
 from waltz.types import NO_SESSION, NOTHING, Address, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
@@ -126,13 +126,13 @@ class StorageNode:
         self._upkeep: Upkeep | None = None
         self._upkeep_task: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
-        self._peers: dict[Peer, None] = {}
+        self._peers: dict[StoragePeer, None] = {}
         self._growth: Growth | None = None
         self._administrator = Administrator(
             self._queues, lambda: self.partition_count, self._new_queue, self.state, self._look
         )
         self._far_sessions = FarSessions(host.clock, config.latest_session)
-        self._stage = Stage.STARTING
+        self._stage = NodeStage.STARTING
         self._peer_log = PeerLog(log, asyncio.get_running_loop)
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
@@ -204,7 +204,7 @@ class StorageNode:
         except WaltzError:
             await self.stop()
             raise
-        self._stage = Stage.SERVING
+        self._stage = NodeStage.SERVING
         log.info("storage_started directory=%s data=%s", config.directory, self.data_address)
 
     async def run(self) -> None:
@@ -216,7 +216,7 @@ class StorageNode:
     async def stop(self) -> None:
         """Accept and read no more, process and answer the requests received, bring the indexes up
         to date, end the connections, release the directory. Idempotent."""
-        self._stage = Stage.STOPPING
+        self._stage = NodeStage.STOPPING
         for listener in self._listeners:
             await listener.close()
         await self._stop_upkeep()
@@ -322,14 +322,16 @@ class StorageNode:
 
     def _serve_data(self, connection: Connection) -> Awaitable[None]:
         codec = STORAGE_CODEC.up_to(self._config.protocol_version_max)
-        peer = Peer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
+        peer = StoragePeer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
         return self._serve(peer, self._receive)
 
     def _serve_admin(self, connection: Connection) -> Awaitable[None]:
-        peer = Peer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
+        peer = StoragePeer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
         return self._serve(peer, self._receive_admin)
 
-    async def _serve(self, peer: Peer, receive: Callable[[Peer, Message], Awaitable[None]]) -> None:
+    async def _serve(
+        self, peer: StoragePeer, receive: Callable[[StoragePeer, Message], Awaitable[None]]
+    ) -> None:
         connection, link = peer.connection, peer.link
         seconds = self._config.handshake_seconds or HANDSHAKE_SECONDS_MAX
         self._peers[peer] = None
@@ -361,7 +363,7 @@ class StorageNode:
             peer.is_gone = True
             self._peers.pop(peer, None)
 
-    async def _receive(self, peer: Peer, message: Message) -> None:
+    async def _receive(self, peer: StoragePeer, message: Message) -> None:
         assert isinstance(message, StorageMessage)
         if type(message) is OpenRequest:
             refusal = await self._refusal_to_open(peer, message)
@@ -371,7 +373,7 @@ class StorageNode:
                 peer.send([FailureResponse(*NOBODY, error_text(refusal), ())])
             peer.is_gone = refusal is not None
             return
-        if self._stage is Stage.STOPPING:
+        if self._stage is NodeStage.STOPPING:
             return  # the connection ends without an answer: the outcome is unknown
         queue = self._queues.get(message.partition_id)
         if not peer.is_opened:
@@ -400,7 +402,7 @@ class StorageNode:
         if queue.failed is None:
             partition.announce(session_id)
 
-    async def _receive_admin(self, peer: Peer, message: Message) -> None:
+    async def _receive_admin(self, peer: StoragePeer, message: Message) -> None:
         assert isinstance(message, AdminMessage)
         if isinstance(message, AdminOpenRequest):
             refusal = await self._refusal_to_open(peer, message)
@@ -418,7 +420,7 @@ class StorageNode:
             peer.send([admin_failure(message, error)])
 
     async def _refusal_to_open(
-        self, peer: Peer, message: OpenRequest | AdminOpenRequest
+        self, peer: StoragePeer, message: OpenRequest | AdminOpenRequest
     ) -> StorageError | None:
         """Return why an open request is refused; None: it is accepted. Unlike the original's node,
         this one insists on an open request.
@@ -439,7 +441,7 @@ class StorageNode:
 
     async def _look(self) -> None:
         """Learn how many partitions the cluster has now. Raises StorageError."""
-        if self._growth is not None and self._stage is Stage.SERVING:
+        if self._growth is not None and self._stage is NodeStage.SERVING:
             await self._growth.look()
 
     async def _new_queue(self, partition_id: PartitionId) -> PartitionQueue:

@@ -34,14 +34,14 @@ AUTHORITY_NAME = "waltz up, throw-away CA"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class CertificatePair:
     """A certificate and its private key, both PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def self_signed_pair() -> Pair:
+def self_signed_pair() -> CertificatePair:
     """Return a new pair that proves nothing: TLS needs some pair."""
     key = generate_private_key(SECP256R1())
     name = _name(SELF_SIGNED_NAME)
@@ -69,7 +69,7 @@ class ThrowAwayAuthority:
         """The CA's certificate as PEM, for processes that shall trust it."""
         return self._certificate.public_bytes(Encoding.PEM)
 
-    def issue(self, common_name: str, hosts: Sequence[str] = ()) -> Pair:
+    def issue(self, common_name: str, hosts: Sequence[str] = ()) -> CertificatePair:
         """Return a pair for `hosts`, names or IP addresses; a client's pair needs none."""
         key = generate_private_key(SECP256R1())
         builder = _builder(_name(common_name), self._name, key, self._days).add_extension(
@@ -108,8 +108,8 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pair(certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> Pair:
-    return Pair(
+def _pair(certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> CertificatePair:
+    return CertificatePair(
         certificate.public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
     )

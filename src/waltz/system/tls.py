@@ -43,7 +43,7 @@ NO_PLAIN_ALERT: Final = bytes((ALERT_BYTE, 3, 3, 0, 2, 2, 70))
 
 
 @dataclass(slots=True)
-class Contexts:
+class TlsContexts:
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
     lacks_pair: bool
@@ -88,7 +88,7 @@ class Tls:
         """Return the context for a library that has its own sockets."""
         return self._current().connecting
 
-    def _current(self) -> Contexts:
+    def _current(self) -> TlsContexts:
         if self._contexts is None:
             self._contexts = load(self.settings)
             log.warning(
@@ -126,7 +126,7 @@ def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
         )
 
 
-def load(settings: TlsSettings) -> Contexts:
+def load(settings: TlsSettings) -> TlsContexts:
     """Read the files. Raises ConfigurationError: one is missing, no PEM, or does not fit."""
     for path in settings.files:
         _check_pem(path)
@@ -145,7 +145,7 @@ def load(settings: TlsSettings) -> Contexts:
     if settings.certificate is not None:
         for context in (accepting, connecting):
             _load_certificate(settings, settings.certificate, context)
-    return Contexts(accepting, connecting, lacks_pair=settings.certificate is None)
+    return TlsContexts(accepting, connecting, lacks_pair=settings.certificate is None)
 
 
 def _check_pem(path: str) -> None:

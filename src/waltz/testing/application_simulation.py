@@ -27,17 +27,17 @@ from waltz.errors import ConfigurationError, WaltzError
 from waltz.host import Host
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.sim.applications.clients import fed_in
-from waltz.sim.faults.drawing import Stage
+from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.history import Fed
+from waltz.sim.judges.history import FedRecord
 from waltz.sim.judges.overseer import Overseer
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.knobs import draw_knobs, turned
 from waltz.sim.loop import SimulatedLoop, SimulationError
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
 from waltz.testing.watching import WatchedCallbacks
 from waltz.types import PartitionId, TransactionId
@@ -52,7 +52,7 @@ everywhere. While work proceeds, a transaction may fail to be applied for as lon
 RUN_SECONDS_MAX: Final = 10_000.0
 """Virtual seconds that work may take after the faults are over."""
 
-Log = Mapping[PartitionId, Sequence[Fed]]
+Log = Mapping[PartitionId, Sequence[FedRecord]]
 
 
 class SimulatedApplication(ABC):
@@ -245,13 +245,15 @@ class _Run:
         self._shape = shape
         self._seconds = seconds
         self._loop = SimulatedLoop(self.source, virtual_seconds_max=seconds + RUN_SECONDS_MAX)
-        self._trace = Trace()
+        self._trace = RunTrace()
         self.sites = Sites(self._loop, self.source, self._trace, Overseer().look)
         key = UUID(int=Random(f"{self.source}/key").getrandbits(128), version=4)
         self._cluster = SimulatedCluster(self.sites, shape, key)
         self._strikes = Strikes(self.sites, self._cluster.is_outdated)
         names = [f"client-{number}" for number in range(clients)]
-        stage = Stage(shape.storages, shape.servers, names, partition_count=shape.partition_count)
+        stage = FaultStage(
+            shape.storages, shape.servers, names, partition_count=shape.partition_count
+        )
         self._planned = self._plan.draw(Random(f"{self.source}/faults"), stage)
         self._strikes.expect(self._planned)
         self._clients = [_Client(self, name, new_application(name)) for name in names]
@@ -366,4 +368,4 @@ class _Run:
 def _pass_operation(disk: SimulatedDisk) -> None:
     """Let the process die here, if it is to die in the middle of its work."""
     if disk.fault is not None:
-        disk.fault(Operation.WRITE, "application")
+        disk.fault(DiskOperation.WRITE, "application")

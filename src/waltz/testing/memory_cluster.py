@@ -27,7 +27,7 @@ from waltz.limits import READER_SECONDS_MAX
 from waltz.operators.cluster_growth_shell import add_partitions, plan_growth, wait_until_served
 from waltz.reader.blocking_reader import LogReader
 from waltz.reader.reader_shell import AsyncLogReader
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import Process, SimulatedClock
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import SimulatedCluster
@@ -50,7 +50,7 @@ CALM: Final = NetworkWeather(
 PARTITIONS_MAX: Final = 1_000
 
 
-class _NoTrace(Trace):
+class _NoTrace(RunTrace):
     """Records nothing: a cluster may live for long, and is not replayed."""
 
     def note(self, when: float, what: str, *facts: object) -> None: ...

@@ -65,7 +65,7 @@ def only_without(name: str, *, absent: object) -> OnlyIf:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPlace:
     """One field of a message: its name and how each version encodes it."""
 
     name: str
@@ -100,7 +100,7 @@ class _LayoutAtFirstUse:
     A command speaks a few kinds of the many that it imports.
     """
 
-    def __get__(self, _: object, kind: type[Message]) -> tuple[Place, ...]:
+    def __get__(self, _: object, kind: type[Message]) -> tuple[FieldPlace, ...]:
         kind.LAYOUT = layout = layout_of(kind)
         return layout
 
@@ -117,7 +117,7 @@ class Message:
     CODE: ClassVar[int]
     SINCE: ClassVar[int]
     AUDIENCE: ClassVar[Audience | None]
-    LAYOUT: ClassVar[tuple[Place, ...]]
+    LAYOUT: ClassVar[tuple[FieldPlace, ...]]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -144,13 +144,13 @@ class Refusal(Message):
     message: str
 
 
-def layout_of(kind: type) -> tuple[Place, ...]:
+def layout_of(kind: type) -> tuple[FieldPlace, ...]:
     """Return the places of a dataclass whose fields are annotated with their encodings."""
     hints = get_type_hints(kind, include_extras=True)
     return tuple(_place(field.name, hints[field.name].__metadata__) for field in fields(kind))
 
 
-def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -> Place:
+def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -> FieldPlace:
     encodings: list[tuple[int, AnyField]] = []
     absent: object = None
     is_vital = True
@@ -167,7 +167,7 @@ def _place(name: str, marks: Iterable[AnyField | Since | OnlyIf | ChecksumOf]) -
                 checksum_of = mark.name
             case _:
                 encodings.append((0, mark))
-    return Place(name, tuple(encodings), absent, is_vital, condition, checksum_of)
+    return FieldPlace(name, tuple(encodings), absent, is_vital, condition, checksum_of)
 
 
 @dataclass_transform(frozen_default=True)
@@ -200,7 +200,9 @@ def message(
     return declare
 
 
-def write_fields(places: Sequence[Place], value: object, version: int, parts: list[bytes]) -> None:
+def write_fields(
+    places: Sequence[FieldPlace], value: object, version: int, parts: list[bytes]
+) -> None:
     """Append the fields of `value` as `version` has them.
 
     Raises LocalProtocolError: a value out of range, or one that the version cannot express.
@@ -232,11 +234,13 @@ def write_fields(places: Sequence[Place], value: object, version: int, parts: li
             raise LocalProtocolError(f"{where}: {content!r:.80} does not fit: {error}") from None
 
 
-def _where(value: object, place: Place) -> str:
+def _where(value: object, place: FieldPlace) -> str:
     return f"{type(value).__name__}.{place.name}"
 
 
-def read_fields(kind: Callable[..., T], places: Sequence[Place], reader: Reader, version: int) -> T:
+def read_fields(
+    kind: Callable[..., T], places: Sequence[FieldPlace], reader: Reader, version: int
+) -> T:
     """Return what `kind` makes of the fields as `version` has them; they must end with `reader`.
 
     Raises RemoteProtocolError: cut short, out of range, over a limit, a wrong checksum, or bytes

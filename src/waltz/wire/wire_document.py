@@ -17,7 +17,7 @@ from waltz.wire.batch_protocol import REJECTION
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.discovery_protocol import ADDRESS, PARTITION, SERVER
 from waltz.wire.handshake import HELLO_LAYOUT
-from waltz.wire.message import Codec, Message, Place
+from waltz.wire.message import Codec, FieldPlace, Message
 from waltz.wire.records import (
     DAMAGED_RANGE,
     RECORD,
@@ -96,7 +96,7 @@ def _message_section(codec: Codec, kind: type[Message]) -> Iterator[str]:
     yield from _field_table(kind.LAYOUT, versions)
 
 
-def _field_table(places: tuple[Place, ...], versions: tuple[int, ...]) -> Iterator[str]:
+def _field_table(places: tuple[FieldPlace, ...], versions: tuple[int, ...]) -> Iterator[str]:
     yield "| Field | Encoding | Versions |"
     yield "|---|---|---|"
     for place in places:
@@ -105,7 +105,7 @@ def _field_table(places: tuple[Place, ...], versions: tuple[int, ...]) -> Iterat
             yield f"| {place.name} | {field.name}{_remarks(place)} | {_span(known)} |"
 
 
-def _remarks(place: Place) -> str:
+def _remarks(place: FieldPlace) -> str:
     remarks = ""
     if place.checksum_of is not None:
         remarks += f" of {place.checksum_of}, verified"

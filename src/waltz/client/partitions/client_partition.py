@@ -84,7 +84,7 @@ FEED_BUFFER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Data that came along with these before a client reads no further."""
 
 
-class Phase(Enum):
+class PartitionPhase(Enum):
     DETACHED = "no stream"
     LOADING = "stream; the application's mark is asked for"
     MOUNTING = "mount request sent"
@@ -112,7 +112,7 @@ class ClientPartition:
         """`with_data`: the feed is to bring the data along, if the server can do that.
         `ahead_seconds_max`: how long a server that says AHEAD is asked again before it is believed.
         """
-        self.phase = Phase.DETACHED
+        self.phase = PartitionPhase.DETACHED
         self.closed = False
         self.generation = NO_GENERATION
         self.high_water_mark = NOTHING
@@ -155,7 +155,7 @@ class ClientPartition:
         if self._mount_at is self._apply_at is send_at is None and not questions.after:
             return self._nudge_at  # as nearly always
         times = [self._mount_at, self._apply_at, self._nudge_at]
-        if self.phase is Phase.MOUNTED:
+        if self.phase is PartitionPhase.MOUNTED:
             times += (questions.deadline, send_at)
         return min((time for time in times if time is not None), default=None)
 
@@ -212,11 +212,15 @@ class ClientPartition:
         ids = [data.transaction_id for data in (*self._in_hand, *self._buffer)]
         assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
         assert not self._applying or self._in_hand.runs
-        assert self.closed == (self.phase is Phase.CLOSED)
+        assert self.closed == (self.phase is PartitionPhase.CLOSED)
         committed = self.own.committed_through(self.fed)
         assert all(self.high_water_mark < each for each in committed)
-        if self.phase is not Phase.AHEAD:
-            mounting = self.phase in (Phase.MOUNTING, Phase.NOT_READY, Phase.MOUNTED)
+        if self.phase is not PartitionPhase.AHEAD:
+            mounting = self.phase in (
+                PartitionPhase.MOUNTING,
+                PartitionPhase.NOT_READY,
+                PartitionPhase.MOUNTED,
+            )
             assert mounting == (self._mount_request_id is not None)
 
     def _take(self, event: Event, now: float) -> None:
@@ -265,7 +269,7 @@ class ClientPartition:
     # Mounting
 
     def _open_stream(self, event: StreamOpened, now: float) -> None:
-        if self.phase in (Phase.AHEAD, Phase.CLOSED):
+        if self.phase in (PartitionPhase.AHEAD, PartitionPhase.CLOSED):
             return
         if self._connection_sequence is not None:
             self._lose_stream()
@@ -277,11 +281,11 @@ class ClientPartition:
             # skipping it would lose its verdict, so only an idle partition asks again (PM-27).
             self._mount(now)
         else:
-            self.phase = Phase.LOADING
+            self.phase = PartitionPhase.LOADING
             self._effects.append(LoadHighWaterMark())
 
     def _load(self, high_water_mark: TransactionId, now: float) -> None:
-        if self.phase is not Phase.LOADING:
+        if self.phase is not PartitionPhase.LOADING:
             return
         if high_water_mark > self.high_water_mark and not (
             self._in_hand.runs or self._buffer.count
@@ -291,7 +295,7 @@ class ClientPartition:
         self._mount(now)
 
     def _mount(self, now: float) -> None:
-        self.phase = Phase.MOUNTING
+        self.phase = PartitionPhase.MOUNTING
         self._mount_request_id = self.own.mount_request_id(self.generation)
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
@@ -301,7 +305,7 @@ class ClientPartition:
         self._post(MountRequest(self._mount_request_id, self.fed, self._connection_sequence))
 
     def _lose_stream(self) -> None:
-        if self.phase is Phase.MOUNTED:
+        if self.phase is PartitionPhase.MOUNTED:
             self._effects.append(MountChanged(None))
         self._connection_sequence = None
         self._mount_request_id = None
@@ -313,15 +317,18 @@ class ClientPartition:
         self.own.lose_stream()
         self._outbox.clear()
         self._questions.reset()
-        if self.phase is not Phase.AHEAD:
-            self.phase = Phase.DETACHED
+        if self.phase is not PartitionPhase.AHEAD:
+            self.phase = PartitionPhase.DETACHED
 
     def _answer_mount(self, response: MountResponse, now: float) -> None:
-        if response.request_id != self._mount_request_id or self.phase is not Phase.MOUNTING:
+        if (
+            response.request_id != self._mount_request_id
+            or self.phase is not PartitionPhase.MOUNTING
+        ):
             return
         match response.state:
             case MountState.READY:
-                self.phase = Phase.MOUNTED
+                self.phase = PartitionPhase.MOUNTED
                 self._mount_at = self._ahead_since = None
                 self._effects.append(MountChanged(MountState.READY))
                 # Whatever was sent on an earlier stream is decided now; the answer says up to
@@ -339,14 +346,14 @@ class ClientPartition:
                 if now - self._ahead_since < self._ahead_seconds_max:
                     self._mount_later(now)
                     return
-                self.phase = Phase.AHEAD
+                self.phase = PartitionPhase.AHEAD
                 self._mount_at = None
                 self._effects.append(MountChanged(MountState.CLIENT_AHEAD))
             case _:
                 assert_never(response.state)
 
     def _mount_later(self, now: float) -> None:
-        self.phase = Phase.NOT_READY
+        self.phase = PartitionPhase.NOT_READY
         self._mount_at = now + self._not_ready_seconds
         self._not_ready_seconds = min(2 * self._not_ready_seconds, NOT_READY_SECONDS_MAX)
 
@@ -355,7 +362,7 @@ class ClientPartition:
     def _submit(self, submissions: Sequence[Submission] | deque[Submission], now: float) -> None:
         if not submissions:
             return
-        has_stream = self.phase is Phase.MOUNTED and not (self._waiting or self._held)
+        has_stream = self.phase is PartitionPhase.MOUNTED and not (self._waiting or self._held)
         if not (has_stream and self.own.has_room(len(submissions))):
             self._waiting.extend(submissions)
             return
@@ -369,12 +376,12 @@ class ClientPartition:
     def _send_waiting(self, now: float) -> None:
         if self._held or not self.own.numbers_left:
             return
-        if self.phase is Phase.MOUNTED and self.own.has_room(len(self._waiting)):
+        if self.phase is PartitionPhase.MOUNTED and self.own.has_room(len(self._waiting)):
             waiting, self._waiting = self._waiting, deque()
             self._submit(waiting, now)
 
     def _send_rows(self, now: float) -> None:
-        if self.phase is not Phase.MOUNTED or self._held:
+        if self.phase is not PartitionPhase.MOUNTED or self._held:
             return
         rows = self.own.take_rows(self.high_water_mark, self.generation, now)
         if rows:
@@ -389,7 +396,7 @@ class ClientPartition:
             self._asked_for_client_id = True
             self._effects.append(ClientIdRunsOut())
         if self._held and not self.is_settled:
-            is_over = self.phase in (Phase.AHEAD, Phase.CLOSED)
+            is_over = self.phase in (PartitionPhase.AHEAD, PartitionPhase.CLOSED)
             self.is_settled = is_over or not len(self.own)
             if self.is_settled:
                 self._effects.append(AppendsSettled())
@@ -399,12 +406,12 @@ class ClientPartition:
         self._held = self.is_settled = self._asked_for_client_id = False
         if self._connection_sequence is not None:
             self._lose_stream()
-        if self.phase not in (Phase.AHEAD, Phase.CLOSED):
+        if self.phase not in (PartitionPhase.AHEAD, PartitionPhase.CLOSED):
             self.own.renew(client_id)
 
     def _flush(self, now: float) -> None:
         last = self.own.last_sent
-        if last is None or self.phase is not Phase.MOUNTED:
+        if last is None or self.phase is not PartitionPhase.MOUNTED:
             return
         self._post(FlushRequest(last))
         self._nudge_at = now + self._long_wait_seconds
@@ -444,7 +451,7 @@ class ClientPartition:
             self._hear(message, now)
         if self.fed < expected - 1:
             self.fed = TransactionId(expected - 1)
-            if self.phase is Phase.MOUNTING:
+            if self.phase is PartitionPhase.MOUNTING:
                 self._mount_at = now + MOUNT_SECONDS_MAX
 
     def _keep(self, run: FedRun) -> None:
@@ -488,7 +495,7 @@ class ClientPartition:
 
     def _ask_outcomes(self, now: float) -> None:
         """Ask behind the appends of this stream, on which the server does not decide them later."""
-        if self.phase is not Phase.MOUNTED:
+        if self.phase is not PartitionPhase.MOUNTED:
             return
         for question in self._questions.ask(now, knows_batches=self.own.knows_batches):
             if isinstance(question, OutcomeRefused):
@@ -505,7 +512,10 @@ class ClientPartition:
 
     def _ask_for_more(self) -> None:
         """Ask for more of the feed once half of the buffer is free."""
-        if self.phase is Phase.MOUNTED and self._buffer.count <= self._buffer_count_max // 2:
+        if (
+            self.phase is PartitionPhase.MOUNTED
+            and self._buffer.count <= self._buffer_count_max // 2
+        ):
             assert self._mount_request_id is not None
             self._post(FeedRequest(self._mount_request_id, self.fed))
             self._feed_due = self._gap_seen = False
@@ -538,7 +548,7 @@ class ClientPartition:
 
     def _catch_up_with_time(self, now: float) -> None:
         if self._mount_at is not None and now >= self._mount_at:
-            if self.phase is Phase.MOUNTING and self._buffer.count:
+            if self.phase is PartitionPhase.MOUNTING and self._buffer.count:
                 # It is this side that is slow: the answer comes after what is not read yet.
                 self._mount_at = now + MOUNT_SECONDS_MAX
             else:
@@ -548,9 +558,9 @@ class ClientPartition:
             self._feed_due |= self._gap_seen
 
     def _close(self) -> None:
-        if self.phase is Phase.MOUNTED:
+        if self.phase is PartitionPhase.MOUNTED:
             self._effects.append(MountChanged(None))
-        self.phase = Phase.CLOSED
+        self.phase = PartitionPhase.CLOSED
         self.closed = True
         self._connection_sequence = None
         self._mount_request_id = None

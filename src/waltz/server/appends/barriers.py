@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from waltz.server.clients.client_connection import Peer
+from waltz.server.clients.client_connection import ClientPeer
 from waltz.wire.batch_protocol import OutcomeRequest
 from waltz.wire.client_protocol import FlushRequest, MountRequest
 
@@ -18,7 +18,7 @@ class Barrier(NamedTuple):
     """A request that is answered once all appends up to `arrival` are decided."""
 
     arrival: int
-    peer: Peer
+    peer: ClientPeer
     request: MountRequest | FlushRequest | OutcomeRequest
     is_final: bool
     """Of the outcome that is asked for: whether what is not in the log then never will be."""

@@ -64,7 +64,7 @@ class Proof(NamedTuple):
 NO_PROOF: Final = Proof()
 
 
-class Peer(NamedTuple):
+class ClientPeer(NamedTuple):
     """A connection as its partitions see it.
 
     `client_id` is that of the connection's first message, `sequence` that of its first mount.
@@ -83,7 +83,7 @@ class Peer(NamedTuple):
 class MessagesReceived:
     """Messages of one connection for one partition, in the order in which they came."""
 
-    peer: Peer
+    peer: ClientPeer
     messages: tuple[ClientMessage, ...]
 
 
@@ -123,7 +123,7 @@ class Sorter:
         self._has_lasting_sequence = has_lasting_sequence
         self._client_id: ClientId | None = None
         self._sequence: int | None = None
-        self._peer: Peer | None = None
+        self._peer: ClientPeer | None = None
         """As the partitions saw it last."""
 
     @property
@@ -168,7 +168,7 @@ class Sorter:
             return Sorted((), tuple(for_server))
         peer = self._peer
         if peer is None or peer.sequence != self._sequence:
-            self._peer = peer = Peer(
+            self._peer = peer = ClientPeer(
                 self._connection_id,
                 self._client_id,
                 self._sequence,
@@ -236,7 +236,7 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
 
 
 class _Registration(NamedTuple):
-    peer: Peer
+    peer: ClientPeer
     sequence: int
     generation: Generation
 
@@ -253,7 +253,7 @@ class Mounts:
     def __len__(self) -> int:
         return len(self._registrations)
 
-    def mount(self, peer: Peer, generation: Generation) -> int | None:
+    def mount(self, peer: ClientPeer, generation: Generation) -> int | None:
         """Let `peer` speak for its client unless an older mount outranks it, or is that of another
         client, which has the client ID for as long as its connection lives.
 
@@ -274,12 +274,12 @@ class Mounts:
             return None
         return known.peer.connection_id
 
-    def is_valid(self, peer: Peer) -> bool:
+    def is_valid(self, peer: ClientPeer) -> bool:
         """Whether the messages of `peer` count: the last mount of its client came from it."""
         known = self._registrations.get(peer.client_id)
         return known is not None and known.peer.connection_id == peer.connection_id
 
-    def is_repeated(self, peer: Peer) -> bool:
+    def is_repeated(self, peer: ClientPeer) -> bool:
         """Whether `peer` repeats what another connection has sent.
 
         A lasting sequence number names one connection of a client. A second connection with the

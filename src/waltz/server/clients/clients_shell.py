@@ -36,7 +36,7 @@ from waltz.server.clients.contexts import (
 )
 from waltz.server.clients.contexts import Effect as ContextEffect
 from waltz.server.clients.contexts import Event as ContextEvent
-from waltz.server.clients.idleness import Finding, Idleness
+from waltz.server.clients.idleness import Idleness, IdlenessFinding
 from waltz.server.clients.reception import Terms
 from waltz.server.feeding.backlog import Intake, UnderWay
 from waltz.server.feeding.outbox import Part
@@ -55,7 +55,7 @@ from waltz.wire.message import Codec, Message
 logger = logging.getLogger(__name__)
 
 
-class Client:
+class ConnectedClient:
     """Whom partitions know as one connection; `connection` None: it is broken."""
 
     def __init__(
@@ -202,16 +202,16 @@ class Client:
         if self._idleness is None or self.connection is None:
             return
         match self._idleness.step(self._clock.now()):
-            case Finding.SILENT:
+            case IdlenessFinding.SILENT:
                 self._peer_log.warning(
                     "client_idle peer=%s idle_seconds=%g", self.peer, self._idle_seconds
                 )
                 self.connection.close()
                 return
-            case Finding.BEAT:
+            case IdlenessFinding.BEAT:
                 if Feature.HEARTBEAT in self.link.features:
                     self.write(self.link.heartbeat(wants_answer=False))
-            case Finding.NOTHING:
+            case IdlenessFinding.NOTHING:
                 pass
         self._arm()
 
@@ -227,7 +227,7 @@ class Clients:
         idle_seconds: float,
         restore_seconds: float,
         handshake_seconds: float,
-        hand_on: Callable[[Client, Sequence[Message]], Awaitable[None]],
+        hand_on: Callable[[ConnectedClient, Sequence[Message]], Awaitable[None]],
         tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
     ) -> None:
         """`hand_on` returns when there is room for more of that client's messages; `tell_all`
@@ -244,7 +244,7 @@ class Clients:
         self._handshake_seconds = handshake_seconds
         self._hand_on = hand_on
         self._tell_all = tell_all
-        self._clients: dict[int, Client] = {}
+        self._clients: dict[int, ConnectedClient] = {}
         self._count = 0
         self._arriving: dict[Connection, None] = {}
         self._contexts = Contexts(restore_seconds)
@@ -254,7 +254,7 @@ class Clients:
         self._peer_log = PeerLog(logger, asyncio.get_running_loop)
         self._is_stopping = False
 
-    def __iter__(self) -> Iterator[Client]:
+    def __iter__(self) -> Iterator[ConnectedClient]:
         return iter(self._clients.values())
 
     def __len__(self) -> int:
@@ -265,7 +265,7 @@ class Clients:
         """The number of clients without a TCP connection at the moment."""
         return self._contexts.broken_count
 
-    def find(self, connection_id: int) -> Client | None:
+    def find(self, connection_id: int) -> ConnectedClient | None:
         return self._clients.get(connection_id)
 
     def begin(self, terms: Terms) -> None:
@@ -328,7 +328,7 @@ class Clients:
     async def accept(self, connection: Connection) -> None:
         """Serve one connection to its end."""
         self._arriving[connection] = None
-        client: Client | None = None
+        client: ConnectedClient | None = None
         try:
             async with asyncio.timeout(self._handshake_seconds):
                 arrival = await receive_arrival(connection, self._codec)
@@ -349,7 +349,7 @@ class Clients:
             if client is not None and client.connection is connection:
                 self._leave(client)
 
-    async def _let_in(self, arrival: Arrival) -> tuple[Client | None, Arrival | None]:
+    async def _let_in(self, arrival: Arrival) -> tuple[ConnectedClient | None, Arrival | None]:
         """Return whom `arrival` is from, new or not, and what came after the handshake; None if
         nobody was let in. Raises RemoteProtocolError."""
         assert self._terms is not None, "begun"
@@ -383,10 +383,10 @@ class Clients:
         features: Collection[int],
         key: UUID | None = None,
         token: bytes = b"",
-    ) -> Client:
+    ) -> ConnectedClient:
         self._count += 1
         connection = arrival.connection
-        client = Client(
+        client = ConnectedClient(
             self._count,
             connection,
             LogicalLink(arrival.link, features),
@@ -402,7 +402,9 @@ class Clients:
             self._note(ContextOpened(client.connection_id, key, connection.identity))
         return client
 
-    def _restore(self, arrival: Arrival, request: ConnectionRestoreRequest) -> Client | None:
+    def _restore(
+        self, arrival: Arrival, request: ConnectionRestoreRequest
+    ) -> ConnectedClient | None:
         """Let the arrival go on with its connection, or tell it that this cannot be."""
         connection = arrival.connection
         effect = self._note(
@@ -428,7 +430,7 @@ class Clients:
         connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))
         return None
 
-    def _resume(self, client: Client, version: int | None, received: int) -> bytes | None:
+    def _resume(self, client: ConnectedClient, version: int | None, received: int) -> bytes | None:
         """Return what is to be sent again; None if that cannot be."""
         if version != client.link.version:
             return None
@@ -438,14 +440,14 @@ class Clients:
             self._peer_log.warning("client_faulted peer=%s error=%s", client.peer, error)
             return None
 
-    def _fill(self, client: Client) -> None:
+    def _fill(self, client: ConnectedClient) -> None:
         """Let the partitions wait until what is sent again has gone."""
         self.full.add(client.connection_id)
         if client.draining is not None:
             client.draining.cancel()
         client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
-    async def _serve(self, client: Client, arrival: Arrival) -> None:
+    async def _serve(self, client: ConnectedClient, arrival: Arrival) -> None:
         """Raises RemoteProtocolError."""
         connection, data = arrival.connection, arrival.rest
         async with client.turn:
@@ -464,7 +466,7 @@ class Clients:
                 if len(data) > SMALL_BYTES_MAX and (lane := self.lane()) is not None:
                     await lane.turn()
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: ConnectedClient) -> None:
         """The TCP connection of `client` has ended."""
         client.detach()
         if not client.link.is_restorable or self._is_stopping:
@@ -474,13 +476,13 @@ class Clients:
         self.full.add(client.connection_id)
         self._note(ContextBroken(client.connection_id, client.link.retained_bytes))
 
-    def _end(self, client: Client, reason: str) -> None:
+    def _end(self, client: ConnectedClient, reason: str) -> None:
         """Tell `client` that nothing is kept for it, and keep nothing."""
         client.end(reason)
         if client.connection is None:
             self._release(client)
 
-    def _release(self, client: Client) -> None:
+    def _release(self, client: ConnectedClient) -> None:
         if self._clients.pop(client.connection_id, None) is None:
             return
         client.intake.end()
@@ -512,7 +514,7 @@ class Clients:
 
     # What takes time
 
-    async def _drain(self, client: Client) -> None:
+    async def _drain(self, client: ConnectedClient) -> None:
         connection = client.connection
         assert connection is not None
         await connection.drain()

@@ -12,20 +12,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from waltz.cluster.cluster_shell import allocate_client_id
-from waltz.cluster.server_assignment import Membership, routes
+from waltz.cluster.server_assignment import MembershipRead, routes
 from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.limits import SERVER_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.server.clients.subscriptions import (
-    ClusterChanged,
     Event,
     Stopped,
     Subscribed,
     SubscriberLeft,
     Subscriptions,
     TellTopology,
+    TopologyChanged,
 )
 from waltz.server.feeding.outbox import Part
 from waltz.wire.discovery_protocol import (
@@ -89,7 +89,7 @@ class Directory:
         assert self._topology is not None, "started"
         return self._topology
 
-    def change(self, membership: Membership) -> None:
+    def change(self, membership: MembershipRead) -> None:
         """The server has looked at the membership; what does not fit together is not told."""
         if routes(membership) is None:
             return
@@ -111,7 +111,7 @@ class Directory:
         if topology != self._topology:
             self._topology = topology
             self._told = None
-            self._mailbox.put(ClusterChanged())
+            self._mailbox.put(TopologyChanged())
 
     def told(self) -> Shared:
         """Return the newest topology, to be sent."""

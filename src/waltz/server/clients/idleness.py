@@ -12,7 +12,7 @@ from enum import Enum
 from waltz.limits import HEARTBEATS_PER_IDLE_TIME
 
 
-class Finding(Enum):
+class IdlenessFinding(Enum):
     NOTHING = "all is well"
     BEAT = "say that this side lives"
     SILENT = "the client has said nothing for too long"
@@ -41,10 +41,10 @@ class Idleness:
         self._is_reading = False
         self._since = now
 
-    def step(self, now: float) -> Finding:
+    def step(self, now: float) -> IdlenessFinding:
         if now < self.deadline:
-            return Finding.NOTHING
+            return IdlenessFinding.NOTHING
         if self._is_reading:
-            return Finding.SILENT
+            return IdlenessFinding.SILENT
         self._since = now
-        return Finding.BEAT
+        return IdlenessFinding.BEAT

@@ -17,7 +17,7 @@ TOPOLOGY_PUSH_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterChanged:
+class TopologyChanged:
     """There is something new to tell."""
 
 
@@ -38,7 +38,7 @@ class Stopped:
     """The server stops."""
 
 
-Event: TypeAlias = ClusterChanged | Subscribed | SubscriberLeft | Stopped
+Event: TypeAlias = TopologyChanged | Subscribed | SubscriberLeft | Stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Subscriptions:
     def step(self, events: Sequence[Event], now: float) -> Sequence[TellTopology]:
         for event in events:
             match event:
-                case ClusterChanged():
+                case TopologyChanged():
                     self._behind = dict(self._subscribers)
                 case Subscribed():
                     self._subscribers[event.connection_id] = None

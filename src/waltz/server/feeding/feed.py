@@ -33,7 +33,7 @@ FEED_RUNS_PER_STEP_MAX: Final = 16
 """Runs for clients far behind between two looks at what else has arrived."""
 
 
-class Place(IntEnum):
+class FeedPlace(IntEnum):
     """The queue of a feed, by what the feed waits for."""
 
     IDLE = 0  # for the client to ask
@@ -54,7 +54,7 @@ class Feed:
     next_transaction_id: TransactionId
     quota: int
     is_mounting: bool
-    place: Place = Place.IDLE
+    place: FeedPlace = FeedPlace.IDLE
     next_request: FeedRequest | None = None
     """A feed request that came before the mount was answered."""
     replaced_count: int = 0
@@ -79,7 +79,7 @@ class Feeds:
         self._with_data: set[int] = set()
         """Connections that want the data along with the feed."""
         # A feed that has moved on stays in the queue it left; its place tells.
-        self._queues: list[deque[Feed]] = [deque() for _ in Place]
+        self._queues: list[deque[Feed]] = [deque() for _ in FeedPlace]
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -133,7 +133,7 @@ class Feeds:
     def remove(self, connection_id: int) -> None:
         feed = self._feeds.pop(connection_id, None)
         if feed is not None:
-            feed.place = Place.REMOVED
+            feed.place = FeedPlace.REMOVED
 
     def send_data(self, connection_id: int) -> None:
         """From now on the connection is sent the data, too."""
@@ -147,48 +147,48 @@ class Feeds:
     def resume(self, connection_id: int) -> None:
         """The connection takes more."""
         feed = self._feeds.get(connection_id)
-        if feed is not None and feed.place is Place.BLOCKED:
-            self._enqueue(feed, Place.FAR)
+        if feed is not None and feed.place is FeedPlace.BLOCKED:
+            self._enqueue(feed, FeedPlace.FAR)
 
     def wake_at_head(self) -> None:
         """There is a new commit."""
-        self._move_all(Place.AT_HEAD, Place.NEAR)
+        self._move_all(FeedPlace.AT_HEAD, FeedPlace.NEAR)
 
     def wake_fetching(self) -> None:
         """A read has ended or may be started again."""
-        self._move_all(Place.FETCHING, Place.FAR)
+        self._move_all(FeedPlace.FETCHING, FeedPlace.FAR)
 
     def serve(
         self, high_water_mark: TransactionId, blocked: Set[int], outbox: Outbox, now: float
     ) -> bool:
         """Send all feeds near the head, and some of the others, what they are owed. Return whether
         a feed waits for its next turn and nothing else."""
-        near, far = self._queues[Place.NEAR], self._queues[Place.FAR]
+        near, far = self._queues[FeedPlace.NEAR], self._queues[FeedPlace.FAR]
         if not near and not far:
             return False
         turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
         waiting = [*near]
         near.clear()
         for feed in waiting:
-            if feed.place is Place.NEAR:
+            if feed.place is FeedPlace.NEAR:
                 self._serve(feed, turn)
         if far:
             self._serve_far(far, turn)
         if not near and not far:
             return False
-        return any(feed.place is Place.NEAR for feed in near) or any(
-            feed.place is Place.FAR for feed in far
+        return any(feed.place is FeedPlace.NEAR for feed in near) or any(
+            feed.place is FeedPlace.FAR for feed in far
         )
 
     def check_invariants(self, high_water_mark: TransactionId) -> None:
         for connection_id, feed in self._feeds.items():
             assert feed.connection_id == connection_id
-            assert feed.place is not Place.REMOVED
-            assert feed.place is not Place.IDLE or feed.quota == 0
+            assert feed.place is not FeedPlace.REMOVED
+            assert feed.place is not FeedPlace.IDLE or feed.quota == 0
             assert 0 <= feed.next_transaction_id <= high_water_mark + 1
-            if feed.place not in (Place.IDLE, Place.BLOCKED):
+            if feed.place not in (FeedPlace.IDLE, FeedPlace.BLOCKED):
                 assert sum(queued is feed for queued in self._queues[feed.place]) == 1
-            if feed.place is Place.AT_HEAD:
+            if feed.place is FeedPlace.AT_HEAD:
                 assert feed.next_transaction_id == high_water_mark + 1
             if feed.is_mounting:
                 assert feed.next_transaction_id + feed.quota <= high_water_mark + 1
@@ -196,7 +196,7 @@ class Feeds:
     def _serve(self, feed: Feed, turn: _Turn) -> None:
         """Send one run to `feed` and put it where it waits next."""
         if feed.connection_id in turn.blocked:
-            feed.place = Place.BLOCKED
+            feed.place = FeedPlace.BLOCKED
             return
         if feed.quota and feed.next_transaction_id <= turn.high_water_mark:
             run = self._run(feed, turn)
@@ -207,7 +207,7 @@ class Feeds:
                     turn.now,
                     with_data=feed.connection_id in self._with_data,
                 )
-                self._enqueue(feed, Place.FETCHING)
+                self._enqueue(feed, FeedPlace.FETCHING)
                 return
             parts, count = run
             for part in parts:
@@ -219,7 +219,7 @@ class Feeds:
         if not feed.quota:
             self._finish(feed, turn)
         elif feed.next_transaction_id > turn.high_water_mark:
-            self._enqueue(feed, Place.AT_HEAD)
+            self._enqueue(feed, FeedPlace.AT_HEAD)
         else:
             self._fetches.go_on(
                 feed.next_transaction_id,
@@ -227,13 +227,13 @@ class Feeds:
                 turn.now,
                 with_data=feed.connection_id in self._with_data,
             )
-            self._enqueue(feed, Place.FAR)
+            self._enqueue(feed, FeedPlace.FAR)
 
     def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
         """Send one run to each feed whose turn it is."""
         for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
             feed = far.popleft()
-            if feed.place is not Place.FAR:
+            if feed.place is not FeedPlace.FAR:
                 continue
             if feed.connection_id in turn.with_data:
                 far.append(feed)  # its data fill a connection in one step
@@ -242,7 +242,7 @@ class Feeds:
 
     def _finish(self, feed: Feed, turn: _Turn) -> None:
         """Tell the client that it was sent all it was owed."""
-        feed.place = Place.IDLE
+        feed.place = FeedPlace.IDLE
         if not feed.is_mounting:
             for _ in range(1 + feed.replaced_count):
                 turn.outbox.add(feed.connection_id, FeedSuspended(feed.request_id))
@@ -295,14 +295,14 @@ class Feeds:
             position = TransactionId(position + count)
         return _Run(parts, position - first)
 
-    def _enqueue(self, feed: Feed, place: Place) -> None:
+    def _enqueue(self, feed: Feed, place: FeedPlace) -> None:
         feed.place = place
         self._queues[place].append(feed)
 
     def _start(self, feed: Feed) -> None:
-        self._enqueue(feed, Place.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else Place.FAR)
+        self._enqueue(feed, FeedPlace.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else FeedPlace.FAR)
 
-    def _move_all(self, place: Place, target: Place) -> None:
+    def _move_all(self, place: FeedPlace, target: FeedPlace) -> None:
         waiting = self._queues[place]
         if not waiting:
             return

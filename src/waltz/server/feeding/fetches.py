@@ -36,7 +36,7 @@ READS_IN_FLIGHT_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRecords:
+class FetchRecords:
     """Read up to `count_max` committed records, or their headers alone; answer with `RecordsRead`
     or `ReadFailed`."""
 
@@ -84,7 +84,7 @@ class Fetches:
         self._cache = cache
         self._records = _Reads()
         self._headers = _Reads()
-        self.started: list[ReadRecords] = []
+        self.started: list[FetchRecords] = []
         """The reads that have become necessary since `take_started`."""
         self._failures = 0
         self.retry_at: float | None = None
@@ -131,7 +131,7 @@ class Fetches:
                 count = min(count, each - transaction_id)
         reads.under_way[transaction_id] = count
         reads.expect_sequel(TransactionId(transaction_id + count), turns + 1)
-        self.started.append(ReadRecords(transaction_id, count, with_data))
+        self.started.append(FetchRecords(transaction_id, count, with_data))
 
     def go_on(
         self,
@@ -166,7 +166,7 @@ class Fetches:
             not with_data and self._headers.covers(transaction_id)
         )
 
-    def take_started(self) -> list[ReadRecords]:
+    def take_started(self) -> list[FetchRecords]:
         """Return `started`, once."""
         started, self.started = self.started, []
         return started

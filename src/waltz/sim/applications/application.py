@@ -18,9 +18,9 @@ from waltz.client.transaction import (
     TransactionContext,
 )
 from waltz.errors import WaltzError
-from waltz.sim.judges.history import Fed, History, Refusal, Verdict
-from waltz.sim.judges.payload import Accounts, Kind, Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History, LockRefusal
+from waltz.sim.judges.payload import Accounts, EntryKind, Payload
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import NOTHING, PartitionId, TransactionId
 
 
@@ -28,7 +28,7 @@ from waltz.types import NOTHING, PartitionId, TransactionId
 class Draft:
     """The content that a context wants to write, without what the context adds about itself."""
 
-    kind: Kind
+    kind: EntryKind
     write_locks: tuple[int, ...] = ()
     read_locks: tuple[int, ...] = ()
     append_locks: tuple[int, ...] = ()
@@ -44,7 +44,9 @@ class Application(WaltzClientCallbacks):
 
     prefetch = True
 
-    def __init__(self, name: str, history: History, trace: Trace, now: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, history: History, trace: RunTrace, now: Callable[[], float]
+    ) -> None:
         self.name = name
         self.history = history
         self._trace = trace
@@ -76,7 +78,7 @@ class Application(WaltzClientCallbacks):
     def apply_transaction(self, transaction: Transaction) -> None:
         self.take(
             transaction.partition_id,
-            Fed(
+            FedRecord(
                 transaction.transaction_id,
                 transaction.request_id,
                 transaction.header,
@@ -84,14 +86,14 @@ class Application(WaltzClientCallbacks):
             ),
         )
 
-    def take(self, partition_id: PartitionId, fed: Fed) -> None:
+    def take(self, partition_id: PartitionId, fed: FedRecord) -> None:
         """Apply a transaction, in the order of the feed."""
         self.history.feed(self.name, partition_id).append(fed)
         self.marks[partition_id] = fed.transaction_id
         payload = Payload.decode(fed.data)
         if payload is not None:
             self.contexts_seen.add(payload.context)
-            if payload.kind is Kind.COUNT:
+            if payload.kind is EntryKind.COUNT:
                 self.values.update(((partition_id, key), value) for key, value in payload.entries)
             self.accounts(partition_id).apply(payload)
         self.note("fed", self.name, partition_id, fed.transaction_id)
@@ -160,20 +162,22 @@ class Intent(TransactionContext):
         return True
 
     def on_completion(self, result: bool) -> None:
-        self._end(Verdict.COMMITTED if result else Verdict.REFUSED)
+        self._end(ContextVerdict.COMMITTED if result else ContextVerdict.REFUSED)
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
-        self.submission.refusals.append(Refusal(self._passed, transaction_id))
+        self.submission.refusals.append(LockRefusal(self._passed, transaction_id))
         self._application.note("refused", self.number, transaction_id)
 
     def on_expiration(self) -> None:
-        self._end(Verdict.EXPIRED)
+        self._end(ContextVerdict.EXPIRED)
 
     def on_exception(self, error: Exception) -> None:
         may_be_written = not isinstance(error, WaltzError) or error.may_be_written
-        self._end(Verdict.FAILED if may_be_written else Verdict.UNWRITTEN, repr(error))
+        self._end(
+            ContextVerdict.FAILED if may_be_written else ContextVerdict.UNWRITTEN, repr(error)
+        )
 
-    def _end(self, verdict: Verdict, text: str = "") -> None:
+    def _end(self, verdict: ContextVerdict, text: str = "") -> None:
         self._application.note("end", self.number, verdict.name, text)
         self._application.history.end(self.number, verdict, text)
         self.ended.set()

@@ -14,7 +14,7 @@ from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import WaltzError
 from waltz.sim.applications.application import Application
 from waltz.sim.applications.workloads import KEYS, ClientPlan, draw_timeout
-from waltz.sim.judges.history import Verdict
+from waltz.sim.judges.history import ContextVerdict
 from waltz.sim.judges.payload import Payload
 from waltz.sim.loop import PROCESS
 from waltz.types import PartitionId
@@ -27,7 +27,7 @@ LOCK_NAME: Final = "row"
 state."""
 
 
-class Bulk:
+class BulkCall:
     """One call; its transactions have contexts of their own in the history."""
 
     def __init__(
@@ -68,16 +68,19 @@ class Bulk:
                 **columns,
             )
         except WaltzError as error:
-            self._end(Verdict.FAILED if error.may_be_written else Verdict.UNWRITTEN, repr(error))
+            self._end(
+                ContextVerdict.FAILED if error.may_be_written else ContextVerdict.UNWRITTEN,
+                repr(error),
+            )
         except asyncio.CancelledError:
             if not PROCESS.get().dead:  # otherwise the history has them as unknown already
-                self._end(Verdict.FAILED, "cancelled")
+                self._end(ContextVerdict.FAILED, "cancelled")
             raise
         else:
-            self._end(Verdict.COMMITTED)
+            self._end(ContextVerdict.COMMITTED)
             self._look_up(ids.tolist())
 
-    def _end(self, verdict: Verdict, text: str = "") -> None:
+    def _end(self, verdict: ContextVerdict, text: str = "") -> None:
         for number in self.numbers:
             self._application.note("end", number, verdict.name, text)
             self._application.history.end(number, verdict, text)

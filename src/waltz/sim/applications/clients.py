@@ -21,12 +21,12 @@ from waltz.host import Coordinator, Disk, Host
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns
 from waltz.sim.applications.application import Application, Intent
-from waltz.sim.applications.bulks import Bulk
+from waltz.sim.applications.bulks import BulkCall
 from waltz.sim.applications.databases import DatabaseApplication
 from waltz.sim.applications.workloads import ClientPlan, draw_intent
-from waltz.sim.judges.history import Fed, OutcomeTold, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, OutcomeTold
 from waltz.sim.loop import PROCESS
-from waltz.sim.simulated_disk import Operation, SimulatedDisk
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.sites import until_stopped
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -43,7 +43,7 @@ ASKED_SECONDS_MAX: Final = 1.0
 """The outcome is asked for within this many seconds of the submit."""
 
 
-class Field(Protocol):
+class RunField(Protocol):
     """The surroundings of a client in a run."""
 
     @property
@@ -81,10 +81,10 @@ class _NobodyThere:
         raise AssertionError(f"{name}: this client has no coordinator")
 
 
-class Client:
+class SimulatedClient:
     """One client, from its first process to its last."""
 
-    def __init__(self, field: Field, name: str, plan: ClientPlan, random: Random) -> None:
+    def __init__(self, field: RunField, name: str, plan: ClientPlan, random: Random) -> None:
         self.name = name
         self.plan = plan
         self.application = field.application(name, plan.application)
@@ -108,7 +108,7 @@ class Client:
 
     def die(self) -> None:
         """Take note that contexts without a verdict will never get one."""
-        self.application.history.abandon(self.application.name, Verdict.LOST)
+        self.application.history.abandon(self.application.name, ContextVerdict.LOST)
         self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
 
     async def main(self, host: Host) -> None:
@@ -136,7 +136,7 @@ class Client:
         """A database's statement counts as an operation on the disk: the process may die there."""
         assert isinstance(disk, SimulatedDisk)
         if disk.fault is not None:
-            disk.fault(Operation.WRITE, "database")
+            disk.fault(DiskOperation.WRITE, "database")
 
     @property
     def _servers(self) -> Sequence[Address]:
@@ -161,7 +161,7 @@ class Client:
             # never left. The contexts of a dead process are finalized at some time, which says
             # nothing.
             if not process.dead:
-                self.application.history.abandon(self.application.name, Verdict.UNWRITTEN)
+                self.application.history.abandon(self.application.name, ContextVerdict.UNWRITTEN)
 
     async def _submit_all(self, client: AsyncWaltzClient) -> None:
         room = asyncio.Semaphore(self.plan.concurrency)
@@ -191,9 +191,9 @@ class Client:
                     group.create_task(self._ask(client, intent))
                 submitting.add_done_callback(lambda _: room.release())
 
-    def _draw_bulk(self, count: int) -> Bulk:
+    def _draw_bulk(self, count: int) -> BulkCall:
         left = self.plan.transactions - self._begun_count
-        bulk = Bulk(self._random, self.application, count, self.plan, left)
+        bulk = BulkCall(self._random, self.application, count, self.plan, left)
         self._begun_count += len(bulk.numbers)
         return bulk
 
@@ -256,7 +256,7 @@ async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
     await intent.ended.wait()
 
 
-def fed_in(columns: TransactionColumns) -> list[Fed]:
+def fed_in(columns: TransactionColumns) -> list[FedRecord]:
     """Return the transactions of a run, one by one."""
     fed = []
     for position, data in enumerate(columns.data):
@@ -266,7 +266,7 @@ def fed_in(columns: TransactionColumns) -> list[Fed]:
             for start in range(0, 16, 4)
         )
         fed.append(
-            Fed(
+            FedRecord(
                 TransactionId(columns.first_transaction_id + position),
                 RequestId(
                     ClientId(client), Generation(generation), PartitionId(partition), sequence

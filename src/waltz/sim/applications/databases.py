@@ -18,9 +18,9 @@ from waltz.client.databases.sql_callbacks import SqlCallbacks
 from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
 from waltz.sim.applications.application import Application
-from waltz.sim.judges.history import Fed, History
-from waltz.sim.judges.payload import Kind, Payload
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.history import FedRecord, History
+from waltz.sim.judges.payload import EntryKind, Payload
+from waltz.sim.judges.run_trace import RunTrace
 from waltz.types import (
     NOTHING,
     ClientId,
@@ -59,14 +59,14 @@ class SimulatedDatabase:
     def connect(self, factory: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
         return sqlite3.connect(self._uri, uri=True, check_same_thread=False, factory=factory)
 
-    def applied(self, partition_id: PartitionId, from_row: int) -> list[Fed]:
+    def applied(self, partition_id: PartitionId, from_row: int) -> list[FedRecord]:
         """Return the transactions of a partition in the order in which they were applied."""
         rows = self._reading.execute(
             "SELECT * FROM applied WHERE partition_id = ? ORDER BY rowid LIMIT -1 OFFSET ?",
             (partition_id, from_row),
         )
         return [
-            Fed(
+            FedRecord(
                 TransactionId(transaction_id),
                 RequestId(ClientId(client), Generation(generation), PartitionId(number), sequence),
                 header,
@@ -104,7 +104,7 @@ class DatabaseApplication(SqlCallbacks, Application):
         self,
         name: str,
         history: History,
-        trace: Trace,
+        trace: RunTrace,
         now: Callable[[], float],
         random: Random,
         database: SimulatedDatabase,
@@ -196,7 +196,7 @@ class DatabaseApplication(SqlCallbacks, Application):
                 ),
             )
             payload = Payload.decode(each.data)
-            if payload is not None and payload.kind is Kind.COUNT:
+            if payload is not None and payload.kind is EntryKind.COUNT:
                 for key, value in payload.entries:
                     connection.exec_driver_sql(
                         "INSERT OR REPLACE INTO counted VALUES (?, ?, ?)",
@@ -223,7 +223,7 @@ class DatabaseApplication(SqlCallbacks, Application):
                 self._know(partition_id, fed)
                 self.note("fed", self.name, partition_id, fed.transaction_id)
 
-    def _know(self, partition_id: PartitionId, fed: Fed) -> None:
+    def _know(self, partition_id: PartitionId, fed: FedRecord) -> None:
         self.marks[partition_id] = fed.transaction_id
         payload = Payload.decode(fed.data)
         if payload is not None:

@@ -14,7 +14,7 @@ from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
 from waltz.sim.applications.application import Application
 from waltz.sim.judges.history import History
-from waltz.sim.judges.run_trace import Trace
+from waltz.sim.judges.run_trace import RunTrace
 
 POSTPONED_SHARE: Final = 0.4
 """Share of the batches that are postponed in part."""
@@ -32,7 +32,7 @@ class PostponingApplication(Application):
         self,
         name: str,
         history: History,
-        trace: Trace,
+        trace: RunTrace,
         now: Callable[[], float],
         random: Random,
     ) -> None:

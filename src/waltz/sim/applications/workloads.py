@@ -13,7 +13,7 @@ from typing import Final
 
 from waltz.limits import REFRESH_SECONDS
 from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.judges.payload import Kind
+from waltz.sim.judges.payload import EntryKind
 from waltz.types import PartitionId
 
 KEYS: Final = 3
@@ -231,7 +231,7 @@ def _append(random: Random) -> Callable[[Application, PartitionId], Draft | None
 
     def compose(application: Application, partition_id: PartitionId) -> Draft:
         return Draft(
-            Kind.NOTE,
+            EntryKind.NOTE,
             write_locks=(key,) if kinds == "write" else (),
             read_locks=(key,) if kinds == "read" else (),
             append_locks=(key,) if kinds == "append" else (),
@@ -245,7 +245,7 @@ def _count(random: Random) -> Callable[[Application, PartitionId], Draft | None]
 
     def compose(application: Application, partition_id: PartitionId) -> Draft:
         value = application.value(partition_id, key) + 1
-        return Draft(Kind.COUNT, write_locks=(key,), entries=((key, value),))
+        return Draft(EntryKind.COUNT, write_locks=(key,), entries=((key, value),))
 
     return compose
 
@@ -259,7 +259,7 @@ def _many_locks(random: Random) -> Callable[[Application, PartitionId], Draft | 
     def compose(application: Application, partition_id: PartitionId) -> Draft:
         value = application.value(partition_id, key) + 1
         return Draft(
-            Kind.COUNT,
+            EntryKind.COUNT,
             write_locks=(key,),
             read_locks=read,
             append_locks=taken,
@@ -278,7 +278,7 @@ def _crowd(random: Random) -> Callable[[Application, PartitionId], Draft | None]
     def compose(application: Application, partition_id: PartitionId) -> Draft:
         value = application.value(partition_id, key) + 1
         return Draft(
-            Kind.COUNT,
+            EntryKind.COUNT,
             write_locks=(key,),
             read_locks=read,
             append_locks=taken,
@@ -290,7 +290,7 @@ def _crowd(random: Random) -> Callable[[Application, PartitionId], Draft | None]
 
 def _alone(number: int) -> Callable[[Application, PartitionId], Draft | None]:
     def compose(application: Application, partition_id: PartitionId) -> Draft:
-        return Draft(Kind.NOTE, write_locks=(number % KEYS_ALONE,))
+        return Draft(EntryKind.NOTE, write_locks=(number % KEYS_ALONE,))
 
     return compose
 
@@ -308,15 +308,15 @@ def _bank(random: Random) -> Callable[[Application, PartitionId], Draft | None]:
             (source, accounts.balance(source) - amount),
             (target, accounts.balance(target) + amount),
         )
-        return Draft(Kind.TRANSFER, write_locks=(source, target), entries=entries)
+        return Draft(EntryKind.TRANSFER, write_locks=(source, target), entries=entries)
 
     def deposit(application: Application, partition_id: PartitionId) -> Draft:
-        return Draft(Kind.DEPOSIT, append_locks=(target,), entries=((target, amount),))
+        return Draft(EntryKind.DEPOSIT, append_locks=(target,), entries=((target, amount),))
 
     def audit(application: Application, partition_id: PartitionId) -> Draft:
         accounts = application.accounts(partition_id)
         entries = tuple((account, accounts.balance(account)) for account in range(ACCOUNTS))
-        return Draft(Kind.AUDIT, read_locks=tuple(range(ACCOUNTS)), entries=entries)
+        return Draft(EntryKind.AUDIT, read_locks=tuple(range(ACCOUNTS)), entries=entries)
 
     return transfer if choice < 0.6 else deposit if choice < 0.85 else audit
 

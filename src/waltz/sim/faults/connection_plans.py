@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from random import Random
 
 from waltz.limits import CONNECTION_RESTORE_SECONDS
-from waltz.sim.faults.drawing import Stage, moments, some
+from waltz.sim.faults.drawing import FaultStage, moments, some
 from waltz.sim.faults.kinds import (
     Crash,
     Disconnection,
@@ -26,7 +26,7 @@ from waltz.sim.faults.kinds import (
 from waltz.sim.simulated_network import Way
 
 
-def broken_connections(random: Random, stage: Stage) -> Sequence[Fault]:
+def broken_connections(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Connections of clients break, one after the other or all at once, up to eight times."""
     faults: list[Fault] = []
     for moment in moments(random, stage, 8):
@@ -34,7 +34,7 @@ def broken_connections(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def _breaks(random: Random, progress: float, stage: Stage) -> list[Fault]:
+def _breaks(random: Random, progress: float, stage: FaultStage) -> list[Fault]:
     links = _links(stage)
     match random.choice(("once", "again and again", "silence", "silence", "pause", "restart")):
         case "once":
@@ -72,7 +72,7 @@ def _breaks(random: Random, progress: float, stage: Stage) -> list[Fault]:
             ]
 
 
-def meddling(random: Random, stage: Stage) -> Sequence[Fault]:
+def meddling(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """An intruder between clients and servers delays, cuts, half-closes, swallows and replays, up
     to twelve times, and several of these at one moment."""
     faults: list[Fault] = []
@@ -81,12 +81,12 @@ def meddling(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def hostile_peers(random: Random, stage: Stage) -> Sequence[Forgery]:
+def hostile_peers(random: Random, stage: FaultStage) -> Sequence[Forgery]:
     """A peer that can reach the ports pretends to be a client, and a server, up to eight times."""
     return [_forgery(random, moment, stage) for moment in moments(random, stage, 8)]
 
 
-def _forgery(random: Random, progress: float, stage: Stage) -> Forgery:
+def _forgery(random: Random, progress: float, stage: FaultStage) -> Forgery:
     return Forgery(
         progress=progress,
         delay_seconds=random.uniform(0.0, 0.05),
@@ -104,7 +104,7 @@ def _forgery(random: Random, progress: float, stage: Stage) -> Forgery:
     )
 
 
-def _meddles(random: Random, progress: float, stage: Stage) -> list[Fault]:
+def _meddles(random: Random, progress: float, stage: FaultStage) -> list[Fault]:
     links = _links(stage)
     kinds = ("delay", "cut", "half-close", "swallow", "replay", "replay", "both", "outlast")
     match random.choice(kinds):
@@ -138,7 +138,7 @@ def _meddles(random: Random, progress: float, stage: Stage) -> list[Fault]:
             ]  # fmt: skip
 
 
-def _links(stage: Stage) -> list[Way]:
+def _links(stage: FaultStage) -> list[Way]:
     return [(client, server) for client in stage.clients for server in stage.servers]
 
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from waltz.majority import majority
-from waltz.sim.faults.drawing import Stage, crash, delay_seconds, moments, span_seconds
+from waltz.sim.faults.drawing import FaultStage, crash, delay_seconds, moments, span_seconds
 from waltz.sim.faults.kinds import (
     AddedPartitions,
     CoordinatorSlowness,
@@ -30,7 +30,7 @@ OPERATIONS_BACK_MAX: Final = 150
 """Disk operations in which a storage node opens its files, is cut and filled up again."""
 
 
-def contested_partition(random: Random, stage: Stage) -> Sequence[Fault]:
+def contested_partition(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Servers lose partitions, by session or by hearsay, and storage nodes restart, lose power and
     are out of reach, many times in a row, while all requests and answers are late; half of the time
     from the very start, when it is not known yet whether a partition holds anything.
@@ -63,7 +63,7 @@ def contested_partition(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def _contest(random: Random, progress: float, stage: Stage, begin: float) -> Sequence[Fault]:
+def _contest(random: Random, progress: float, stage: FaultStage, begin: float) -> Sequence[Fault]:
     """A replica leaves the session and joins late, another one lags, and while that is written down
     the owner changes."""
     apart = random.choice((0.05, 0.3, 1.0))
@@ -75,7 +75,7 @@ def _contest(random: Random, progress: float, stage: Stage, begin: float) -> Seq
     ]
 
 
-def _leaving(random: Random, progress: float, stage: Stage) -> Fault:
+def _leaving(random: Random, progress: float, stage: FaultStage) -> Fault:
     if random.random() < 0.3:
         pair = (random.choice(stage.servers), random.choice(stage.storages))
         return Disconnection(progress=progress, pairs=(pair,))
@@ -83,7 +83,7 @@ def _leaving(random: Random, progress: float, stage: Stage) -> Fault:
     return _brief_crash(random, progress, random.sample(stage.storages, random.choice(counts)))
 
 
-def _lagging(random: Random, progress: float, stage: Stage) -> Fault:
+def _lagging(random: Random, progress: float, stage: FaultStage) -> Fault:
     return Isolation(
         progress=progress,
         name=random.choice(stage.storages),
@@ -93,7 +93,7 @@ def _lagging(random: Random, progress: float, stage: Stage) -> Fault:
     )
 
 
-def _change_of_owner(random: Random, progress: float, stage: Stage) -> Fault:
+def _change_of_owner(random: Random, progress: float, stage: FaultStage) -> Fault:
     server = random.choice(stage.servers)
     match random.randrange(4):
         case 0:
@@ -116,7 +116,7 @@ def _brief_crash(random: Random, progress: float, names: Sequence[str]) -> Crash
     return replace(crash(random, progress, names), pause_seconds=pauses)
 
 
-def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
+def changing_replicas(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Replicas are added, removed and replaced, several at once and again before the last change is
     done, while storage nodes and servers die, lag and lose each other. Once to four times."""
     nodes = replace(stage, storages=(*stage.storages, *stage.spares))
@@ -145,7 +145,7 @@ def changing_replicas(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def growing_cluster(random: Random, stage: Stage) -> Sequence[Fault]:
+def growing_cluster(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Partitions are added, once or twice, by operators whose processes die half way, while storage
     nodes and servers die, lag and lose each other."""
     faults: list[Fault] = []
@@ -202,7 +202,7 @@ def _other_holders(random: Random, held: Sequence[str], nodes: Sequence[str]) ->
             return tuple(random.sample(nodes, random.randint(1, min(5, len(nodes)))))
 
 
-def _late_coordinator(random: Random, progress: float, stage: Stage) -> Fault:
+def _late_coordinator(random: Random, progress: float, stage: FaultStage) -> Fault:
     seconds = span_seconds(random)
     if random.random() < 0.3:
         share = random.choice((0.1, 0.5))
@@ -211,14 +211,14 @@ def _late_coordinator(random: Random, progress: float, stage: Stage) -> Fault:
     return CoordinatorSlowness(progress=progress, seconds=seconds, slowest_seconds=slowest)
 
 
-def lone_tails(random: Random, stage: Stage) -> Sequence[Fault]:
+def lone_tails(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """A replica gets appends that the others do not, and is away when the next owner begins without
     it; what only it holds is cut when it comes back, and then another process dies. Once to four
     times."""
     return [fault for moment in moments(random, stage, 4) for fault in _tail(random, moment, stage)]
 
 
-def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
+def _tail(random: Random, progress: float, stage: FaultStage) -> Sequence[Fault]:
     holder, *others = random.sample(stage.storages, len(stage.storages))
     lag = random.uniform(0.02, random.choice((0.1, 1.0)))
     end = random.uniform(0.0, lag)
@@ -241,7 +241,7 @@ def _tail(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
 def _lone_appends(
     random: Random,
     progress: float,
-    stage: Stage,
+    stage: FaultStage,
     holder: str,
     others: Sequence[str],
     *,
@@ -272,7 +272,7 @@ def _lone_appends(
     ]
 
 
-def outlived_tails(random: Random, stage: Stage) -> Sequence[Fault]:
+def outlived_tails(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """A replica that alone got appends is away while the others write on and owners change, so that
     it comes back to sessions that have known it as written off from their start. Once or twice."""
     faults: list[Fault] = []

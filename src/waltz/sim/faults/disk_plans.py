@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from waltz.sim.faults.drawing import (
-    Stage,
+    FaultStage,
     crash,
     delay_seconds,
     moments,
@@ -43,12 +43,12 @@ OPERATIONS: Final = (
 """Operations that fail together."""
 
 
-def slow_disk(random: Random, stage: Stage) -> Sequence[Fault]:
+def slow_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """The disks of some storage nodes take long, up to more than servers wait."""
     return [slowness(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
-def slowness(random: Random, progress: float, stage: Stage) -> SlowDisk:
+def slowness(random: Random, progress: float, stage: FaultStage) -> SlowDisk:
     return SlowDisk(
         progress=progress,
         delay_seconds=delay_seconds(random),
@@ -58,7 +58,7 @@ def slowness(random: Random, progress: float, stage: Stage) -> SlowDisk:
     )
 
 
-def failing_disk(random: Random, stage: Stage) -> Sequence[Fault]:
+def failing_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One machine's disk fails some operations and works again, once to three times.
 
     Partitions closed by a failure stay closed until the node is started anew, at the end.
@@ -88,7 +88,7 @@ def failing_disk(random: Random, stage: Stage) -> Sequence[Fault]:
     return [*faults, repair]
 
 
-def bit_flips(random: Random, stage: Stage) -> Sequence[Fault]:
+def bit_flips(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Bits of one machine's data files flip, once to three times, and it reads them again."""
     victim = random.choice(stage.storages)
     faults: list[Fault] = []
@@ -109,7 +109,7 @@ def bit_flips(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def full_disk(random: Random, stage: Stage) -> Sequence[Fault]:
+def full_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Others fill some machines' disks and make room again, once to three times."""
     return [
         FullDisk(
@@ -123,7 +123,7 @@ def full_disk(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def lost_disk(random: Random, stage: Stage) -> Sequence[Fault]:
+def lost_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One machine comes back with a blank disk, once or twice."""
     victim = random.choice(stage.storages)
     faults: list[Fault] = []
@@ -134,7 +134,7 @@ def lost_disk(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def old_disk(random: Random, stage: Stage) -> Sequence[Fault]:
+def old_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One machine comes back with its disk of some time ago, once or twice.
 
     Only once the cluster can tell that the disk is old: `Strikes` has the reason.
@@ -154,7 +154,7 @@ def old_disk(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def lost_files(random: Random, stage: Stage) -> Sequence[Fault]:
+def lost_files(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One machine comes back without its newest segments, once or twice."""
     victim = random.choice(stage.storages)
     faults: list[Fault] = []
@@ -165,7 +165,7 @@ def lost_files(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def _somebody_dies(random: Random, progress: float, stage: Stage) -> Sequence[Fault]:
+def _somebody_dies(random: Random, progress: float, stage: FaultStage) -> Sequence[Fault]:
     """Sometimes a server or a storage node, whichever, or all nodes at once."""
     groups = ([random.choice(stage.servers)], [random.choice(stage.storages)], [*stage.storages])
     return [crash(random, progress, random.choice(groups))] if random.random() < 0.5 else []

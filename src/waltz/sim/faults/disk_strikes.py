@@ -13,7 +13,7 @@ from typing import Final
 
 from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
 from waltz.sim.faults.kinds import BitFlips, DiskFailure
-from waltz.sim.simulated_disk import BOUNDLESS, Operation, PartlyDoneError, SimulatedDisk
+from waltz.sim.simulated_disk import BOUNDLESS, DiskOperation, PartlyDoneError, SimulatedDisk
 
 DATA_SUFFIXES: Final = (".seg", ".idx")
 """The suffixes of the files in which bits are flipped."""
@@ -23,14 +23,14 @@ class FailingOperations:
     """A fault of a disk that lets some operations pass, fails the next ones and is over then."""
 
     def __init__(self, failure: DiskFailure) -> None:
-        self._operations = {Operation(value) for value in failure.operations}
+        self._operations = {DiskOperation(value) for value in failure.operations}
         self._passed_left = failure.passed
         self._count_left = failure.count
         self._done = failure.done
         self.failed_count = 0
         self._is_over = asyncio.Event()
 
-    def __call__(self, operation: Operation, path: str) -> None:
+    def __call__(self, operation: DiskOperation, path: str) -> None:
         if operation not in self._operations or not self._count_left:
             return
         if self._passed_left:

@@ -17,7 +17,7 @@ PAUSE_SECONDS_MAX: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FaultStage:
     """The processes that faults may strike, and the length of the run."""
 
     storages: Sequence[str]
@@ -38,7 +38,7 @@ class Stage:
         ]
 
 
-def moments(random: Random, stage: Stage, count_max: int) -> list[float]:
+def moments(random: Random, stage: FaultStage, count_max: int) -> list[float]:
     return sorted(random.random() for _ in range(random.randint(1, count_max) * stage.length))
 
 

@@ -30,7 +30,7 @@ from waltz.sim.faults.disk_plans import (
     slowness,
 )
 from waltz.sim.faults.drawing import (
-    Stage,
+    FaultStage,
     crash,
     delay_seconds,
     moments,
@@ -58,7 +58,7 @@ from waltz.sim.faults.kinds import (
     Stop,
 )
 
-Draw = Callable[[Random, Stage], Sequence[Fault]]
+Draw = Callable[[Random, FaultStage], Sequence[Fault]]
 """Draws the faults of one run, in order of progress."""
 
 
@@ -78,7 +78,7 @@ class Plan:
     from the original."""
 
 
-def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:
+def no_faults(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Nothing fails: a violation then is at its simplest."""
     return ()
 
@@ -86,7 +86,7 @@ def no_faults(random: Random, stage: Stage) -> Sequence[Fault]:
 # Processes
 
 
-def storage_crash(random: Random, stage: Stage) -> Sequence[Fault]:
+def storage_crash(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One storage node at a time dies and comes back, once to three times."""
     return [
         crash(random, moment, [random.choice(stage.storages)])
@@ -94,7 +94,7 @@ def storage_crash(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def power_cut(random: Random, stage: Stage) -> Sequence[Fault]:
+def power_cut(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """All storage nodes lose power at one moment, once or twice."""
     return [
         crash(random, moment, stage.storages, power_lost=True)
@@ -102,7 +102,7 @@ def power_cut(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def server_crash(random: Random, stage: Stage) -> Sequence[Fault]:
+def server_crash(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One server at a time dies and comes back, once to three times."""
     return [
         crash(random, moment, [random.choice(stage.servers)])
@@ -110,7 +110,7 @@ def server_crash(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def client_crash(random: Random, stage: Stage) -> Sequence[Fault]:
+def client_crash(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Clients die or are ended in the middle of their work and come back, once to four times."""
     return [
         crash(random, moment, some(random, stage.clients), power_lost=False)
@@ -120,7 +120,7 @@ def client_crash(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def rolling_restart(random: Random, stage: Stage) -> Sequence[Fault]:
+def rolling_restart(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """All storage nodes and servers are restarted in an orderly way, one after the other."""
     names = [*stage.storages, *stage.servers]
     return [
@@ -129,7 +129,7 @@ def rolling_restart(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def mass_restart(random: Random, stage: Stage) -> Sequence[Fault]:
+def mass_restart(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """All processes end at one moment, in an orderly way or not, and come back."""
     everybody = [*stage.storages, *stage.servers, *stage.clients]
     return [
@@ -140,7 +140,7 @@ def mass_restart(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def pauses(random: Random, stage: Stage) -> Sequence[Fault]:
+def pauses(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Processes of all kinds stand still and continue, once to four times, perhaps together."""
     return [_pause(random, moment, stage) for moment in moments(random, stage, 4)]
 
@@ -148,12 +148,12 @@ def pauses(random: Random, stage: Stage) -> Sequence[Fault]:
 # Network
 
 
-def isolation(random: Random, stage: Stage) -> Sequence[Fault]:
+def isolation(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One process cannot reach some of the others for a while, once to three times."""
     return [_isolation(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
-def swizzle(random: Random, stage: Stage) -> Sequence[Fault]:
+def swizzle(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Links between servers and storage nodes clog one after the other and clear in another order,
     and while they are clogged a process dies.
 
@@ -180,7 +180,7 @@ def swizzle(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def stale_server(random: Random, stage: Stage) -> Sequence[Fault]:
+def stale_server(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """A server and some clients lose the coordinator and nothing else, and continue with what they
     know, while the other server takes the partitions over for the other clients; once or twice.
 
@@ -205,22 +205,22 @@ def stale_server(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def partial_partition(random: Random, stage: Stage) -> Sequence[Fault]:
+def partial_partition(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Pairs cannot reach each other while both reach all other processes, once to three times."""
     return [_partition(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
-def one_way(random: Random, stage: Stage) -> Sequence[Fault]:
+def one_way(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Bytes from one process to another are held, but not those back, once to three times."""
     return [_one_way(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
-def slow_links(random: Random, stage: Stage) -> Sequence[Fault]:
+def slow_links(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Some ways take long, up to several seconds, once to three times, and overlapping."""
     return [_slow_links(random, moment, stage) for moment in moments(random, stage, 3)]
 
 
-def flapping(random: Random, stage: Stage) -> Sequence[Fault]:
+def flapping(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Links come and go, and connections are lost, once to four times."""
     return [_flapping(random, moment, stage) for moment in moments(random, stage, 4)]
 
@@ -228,7 +228,7 @@ def flapping(random: Random, stage: Stage) -> Sequence[Fault]:
 # Coordinator and clocks
 
 
-def coordinator_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
+def coordinator_trouble(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """The coordinator ends sessions, is slow or away, loses answers, and has other writers; and
     sometimes a server dies meanwhile, so that the next one needs it."""
     faults: list[Fault] = []
@@ -239,7 +239,7 @@ def coordinator_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def set_back(random: Random, stage: Stage) -> Sequence[Fault]:
+def set_back(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """A backup of the coordinator is restored while all servers are stopped, once or twice, and
     storage nodes die now and then, so that some have missed sessions."""
     faults: list[Fault] = []
@@ -257,7 +257,7 @@ def set_back(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def moving_partitions(random: Random, stage: Stage) -> Sequence[Fault]:
+def moving_partitions(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Servers lose their sessions over and over, so that partitions move back and forth, while all
     processes learn of it late: the server that is asked may be a previous owner, and what a client
     is to be told is under way for long."""
@@ -286,7 +286,7 @@ def moving_partitions(random: Random, stage: Stage) -> Sequence[Fault]:
     ]
 
 
-def clock_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
+def clock_trouble(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Wall clocks jump and clocks drift apart; sometimes a storage node dies meanwhile."""
     faults: list[Fault] = []
     for moment in moments(random, stage, 4):
@@ -296,7 +296,7 @@ def clock_trouble(random: Random, stage: Stage) -> Sequence[Fault]:
     return faults
 
 
-def everything(random: Random, stage: Stage) -> Sequence[Fault]:
+def everything(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """All kinds of faults that harm no disk, up to six, together."""
     drawers = (
         _some_crash, _some_crash, _some_crash, _some_stop, _pause, _isolation, _partition, _one_way,
@@ -308,7 +308,7 @@ def everything(random: Random, stage: Stage) -> Sequence[Fault]:
 # The parts of plans
 
 
-def _some_crash(random: Random, progress: float, stage: Stage) -> Crash:
+def _some_crash(random: Random, progress: float, stage: FaultStage) -> Crash:
     groups = (
         [random.choice(stage.storages)],
         [random.choice(stage.servers)],
@@ -329,12 +329,12 @@ def _stop(random: Random, progress: float, names: Sequence[str], *, one_by_one: 
     )
 
 
-def _some_stop(random: Random, progress: float, stage: Stage) -> Stop:
+def _some_stop(random: Random, progress: float, stage: FaultStage) -> Stop:
     names = some(random, [*stage.storages, *stage.servers, *stage.clients])
     return _stop(random, progress, names, one_by_one=random.random() < 0.5)
 
 
-def _pause(random: Random, progress: float, stage: Stage) -> Pause:
+def _pause(random: Random, progress: float, stage: FaultStage) -> Pause:
     names = some(random, [*stage.storages, *stage.servers, *stage.clients])
     return Pause(
         progress=progress,
@@ -344,7 +344,7 @@ def _pause(random: Random, progress: float, stage: Stage) -> Pause:
     )
 
 
-def _isolation(random: Random, progress: float, stage: Stage) -> Isolation:
+def _isolation(random: Random, progress: float, stage: FaultStage) -> Isolation:
     name = random.choice([*stage.storages, *stage.servers])
     others = [other for other in (*stage.storages, *stage.servers) if other != name]
     return Isolation(
@@ -357,7 +357,7 @@ def _isolation(random: Random, progress: float, stage: Stage) -> Isolation:
     )
 
 
-def _partition(random: Random, progress: float, stage: Stage) -> Partition:
+def _partition(random: Random, progress: float, stage: FaultStage) -> Partition:
     pairs = random.sample(stage.links, random.randint(1, min(4, len(stage.links))))
     return Partition(
         progress=progress,
@@ -368,7 +368,7 @@ def _partition(random: Random, progress: float, stage: Stage) -> Partition:
     )
 
 
-def _one_way(random: Random, progress: float, stage: Stage) -> Partition:
+def _one_way(random: Random, progress: float, stage: FaultStage) -> Partition:
     pairs = random.sample(stage.links, random.randint(1, min(3, len(stage.links))))
     return Partition(
         progress=progress,
@@ -379,7 +379,7 @@ def _one_way(random: Random, progress: float, stage: Stage) -> Partition:
     )
 
 
-def _slow_links(random: Random, progress: float, stage: Stage) -> SlowLinks:
+def _slow_links(random: Random, progress: float, stage: FaultStage) -> SlowLinks:
     ways = [*stage.links, *((other, one) for one, other in stage.links)]
     return SlowLinks(
         progress=progress,
@@ -390,7 +390,7 @@ def _slow_links(random: Random, progress: float, stage: Stage) -> SlowLinks:
     )
 
 
-def _flapping(random: Random, progress: float, stage: Stage) -> Fault:
+def _flapping(random: Random, progress: float, stage: FaultStage) -> Fault:
     delay = delay_seconds(random)
     pairs = random.sample(stage.links, random.randint(1, min(3, len(stage.links))))
     if random.random() < 0.4:
@@ -407,7 +407,7 @@ def _flapping(random: Random, progress: float, stage: Stage) -> Fault:
     )
 
 
-def _coordinator_trouble(random: Random, progress: float, stage: Stage) -> Fault:
+def _coordinator_trouble(random: Random, progress: float, stage: FaultStage) -> Fault:
     delay, seconds = delay_seconds(random), span_seconds(random)
     match random.randrange(5):
         case 0:
@@ -438,7 +438,7 @@ def _coordinator_trouble(random: Random, progress: float, stage: Stage) -> Fault
             )
 
 
-def _clock_trouble(random: Random, progress: float, stage: Stage) -> Fault:
+def _clock_trouble(random: Random, progress: float, stage: FaultStage) -> Fault:
     names = tuple(some(random, [*stage.storages, *stage.servers, *stage.clients]))
     if random.random() < 0.4:
         return ClockJump(

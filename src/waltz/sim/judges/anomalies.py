@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.judges.payload import Payload
 from waltz.types import PartitionId, TransactionId
 
@@ -41,7 +41,7 @@ def polls(history: History) -> list[str]:
 def inconsistent_offsets(history: History) -> list[str]:
     """One ID stands for one transaction, for every follower."""
     violations = []
-    seen: dict[tuple[PartitionId, TransactionId], tuple[str, Fed]] = {}
+    seen: dict[tuple[PartitionId, TransactionId], tuple[str, FedRecord]] = {}
     for follower, partition_id, feed in _feeds(history):
         for fed in feed:
             other, first = seen.setdefault((partition_id, fed.transaction_id), (follower, fed))
@@ -75,7 +75,7 @@ def lost_writes(history: History) -> list[str]:
     violations = []
     places = _places(history)
     for context, submission in history.submissions.items():
-        if not submission.has_ended(Verdict.COMMITTED):
+        if not submission.has_ended(ContextVerdict.COMMITTED):
             continue
         if context not in places:
             violations.append(
@@ -124,7 +124,7 @@ def wrong_order(history: History) -> list[str]:
         moments += [
             (ending.moment, False, context)
             for ending in submission.endings
-            if ending.verdict is Verdict.COMMITTED
+            if ending.verdict is ContextVerdict.COMMITTED
         ]
     floors: dict[int, tuple[TransactionId, int]] = {}
     for _, is_submit, context in sorted(moments):
@@ -145,13 +145,13 @@ def wrong_order(history: History) -> list[str]:
     return violations
 
 
-def _feeds(history: History) -> Iterator[tuple[str, PartitionId, list[Fed]]]:
+def _feeds(history: History) -> Iterator[tuple[str, PartitionId, list[FedRecord]]]:
     for follower, feeds in history.feeds.items():
         for partition_id, feed in feeds.items():
             yield follower, partition_id, feed
 
 
-def _contexts(feed: Sequence[Fed]) -> Iterator[tuple[Fed, int]]:
+def _contexts(feed: Sequence[FedRecord]) -> Iterator[tuple[FedRecord, int]]:
     for fed in feed:
         context = Payload.context_of(fed.data)
         if context is not None:

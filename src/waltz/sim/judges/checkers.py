@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from waltz.sim.judges.history import Fed, History, Verdict
-from waltz.sim.judges.payload import Accounts, Kind, Payload
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
+from waltz.sim.judges.payload import Accounts, EntryKind, Payload
 from waltz.types import PartitionId, RequestId, TransactionId
 
-Log = Mapping[PartitionId, Sequence[Fed]]
+Log = Mapping[PartitionId, Sequence[FedRecord]]
 """Per partition the transactions of the log, as a client saw them that read all of it from the
 start."""
 
@@ -53,7 +53,7 @@ def durability(history: History, log: Log) -> list[str]:
     violations = []
     found = attempts(log)
     for context, submission in history.submissions.items():
-        if submission.has_ended(Verdict.COMMITTED) and context not in found:
+        if submission.has_ended(ContextVerdict.COMMITTED) and context not in found:
             violations.append(
                 f"I1 durability: context {context} of {submission.client} was reported committed"
                 f" in partition {submission.partition_id} and is not in the log"
@@ -166,7 +166,7 @@ def counters(history: History, log: Log) -> list[str]:
     for partition_id, records in log.items():
         values: dict[int, int] = {}
         for record, payload in _payloads(records):
-            if payload.kind is not Kind.COUNT:
+            if payload.kind is not EntryKind.COUNT:
                 continue
             for key, value in payload.entries:
                 expected = values.get(key, 0) + 1
@@ -189,19 +189,19 @@ def money(history: History, log: Log) -> list[str]:
             where = f"{show(record)} of partition {partition_id}"
             before = {account: accounts.balance(account) for account, _ in payload.entries}
             after = dict(payload.entries)
-            if payload.kind is Kind.TRANSFER and (
+            if payload.kind is EntryKind.TRANSFER and (
                 sum(before.values()) != sum(after.values()) or min(after.values()) < 0
             ):
                 violations.append(f"I7 money: {where} turns {before} into {after}")
-            if payload.kind is Kind.AUDIT and before != after:
+            if payload.kind is EntryKind.AUDIT and before != after:
                 violations.append(f"I7 money: {where} saw {after}; there was {before}")
             accounts.apply(payload)
     return violations
 
 
-def attempts(log: Log) -> dict[int, list[tuple[PartitionId, Fed]]]:
+def attempts(log: Log) -> dict[int, list[tuple[PartitionId, FedRecord]]]:
     """Return all records of workloads by context."""
-    found: dict[int, list[tuple[PartitionId, Fed]]] = {}
+    found: dict[int, list[tuple[PartitionId, FedRecord]]] = {}
     for partition_id, records in log.items():
         for record in records:
             context = Payload.context_of(record.data)
@@ -210,14 +210,14 @@ def attempts(log: Log) -> dict[int, list[tuple[PartitionId, Fed]]]:
     return found
 
 
-def _payloads(records: Sequence[Fed]) -> Iterator[tuple[Fed, Payload]]:
+def _payloads(records: Sequence[FedRecord]) -> Iterator[tuple[FedRecord, Payload]]:
     for record in records:
         payload = Payload.decode(record.data)
         if payload is not None:
             yield record, payload
 
 
-def show(record: Fed | None) -> str:
+def show(record: FedRecord | None) -> str:
     if record is None:
         return "nothing"
     payload = Payload.decode(record.data)

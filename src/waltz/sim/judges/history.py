@@ -14,7 +14,7 @@ from typing import NamedTuple
 from waltz.types import PartitionId, RequestId, TransactionId
 
 
-class Fed(NamedTuple):
+class FedRecord(NamedTuple):
     """One transaction as a client, or a disk, showed it."""
 
     transaction_id: TransactionId
@@ -23,7 +23,7 @@ class Fed(NamedTuple):
     data: bytes
 
 
-class Verdict(Enum):
+class ContextVerdict(Enum):
     """The end of a context, as its owner knows it."""
 
     COMMITTED = "committed"
@@ -36,17 +36,17 @@ class Verdict(Enum):
     @property
     def denies(self) -> bool:
         """Return whether the verdict is that the transaction is not in the log."""
-        return self in (Verdict.REFUSED, Verdict.UNWRITTEN)
+        return self in (ContextVerdict.REFUSED, ContextVerdict.UNWRITTEN)
 
 
 class Ending(NamedTuple):
-    verdict: Verdict
+    verdict: ContextVerdict
     moment: int
     """A number that grows with everything that is written down."""
     text: str = ""
 
 
-class Refusal(NamedTuple):
+class LockRefusal(NamedTuple):
     """A context was told that a lock was newer than what its attempt was based on."""
 
     mark: TransactionId
@@ -65,7 +65,7 @@ class OutcomeTold(NamedTuple):
 
 
 @dataclass(slots=True)
-class Submission:
+class SubmittedContext:
     """One transaction context and its whole course."""
 
     client: str
@@ -75,9 +75,9 @@ class Submission:
     written: list[tuple[int, bytes]] = field(default_factory=list)
     """Header and data of each attempt, the first one first."""
     endings: list[Ending] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[LockRefusal] = field(default_factory=list)
 
-    def has_ended(self, *verdicts: Verdict) -> bool:
+    def has_ended(self, *verdicts: ContextVerdict) -> bool:
         """Return whether the context ended with one of `verdicts`."""
         return any(ending.verdict in verdicts for ending in self.endings)
 
@@ -86,9 +86,9 @@ class Submission:
 class History:
     """Everything that users saw."""
 
-    submissions: dict[int, Submission] = field(default_factory=dict)
+    submissions: dict[int, SubmittedContext] = field(default_factory=dict)
     """By context, in order of submission."""
-    feeds: dict[str, dict[PartitionId, list[Fed]]] = field(default_factory=dict)
+    feeds: dict[str, dict[PartitionId, list[FedRecord]]] = field(default_factory=dict)
     """Per follower and partition, the fed transactions in order."""
     outcomes: list[OutcomeTold] = field(default_factory=list)
     moment: int = 0
@@ -101,14 +101,14 @@ class History:
         """Return the number of a new context."""
         context = len(self.submissions) + 1
         self.moment += 1
-        self.submissions[context] = Submission(client, partition_id, self.moment)
+        self.submissions[context] = SubmittedContext(client, partition_id, self.moment)
         self._open.setdefault(client, {})[context] = None
         return context
 
-    def feed(self, client: str, partition_id: PartitionId) -> list[Fed]:
+    def feed(self, client: str, partition_id: PartitionId) -> list[FedRecord]:
         return self.feeds.setdefault(client, {}).setdefault(partition_id, [])
 
-    def end(self, context: int, verdict: Verdict, text: str = "") -> None:
+    def end(self, context: int, verdict: ContextVerdict, text: str = "") -> None:
         submission = self.submissions[context]
         self.moment += 1
         submission.endings.append(Ending(verdict, self.moment, text))
@@ -121,7 +121,7 @@ class History:
         """Return how many contexts of the client have not ended."""
         return len(self._open.get(client, ()))
 
-    def abandon(self, client: str, verdict: Verdict) -> list[int]:
+    def abandon(self, client: str, verdict: ContextVerdict) -> list[int]:
         """End all open contexts of a client that will not be told more; return those contexts."""
         contexts = list(self._open.get(client, ()))
         for context in contexts:

@@ -17,7 +17,7 @@ _ENTRY: Final = struct.Struct(">Bq")
 _MAGIC: Final = b"WSIM"
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """The meaning of a transaction's entries, pairs of a key and a number."""
 
     NOTE = 0  # nothing
@@ -33,7 +33,7 @@ class Payload:
 
     context: int
     attempt: int
-    kind: Kind = Kind.NOTE
+    kind: EntryKind = EntryKind.NOTE
     mark: int = -1
     """The last transaction that the writer had applied when it read its state."""
     write_locks: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class Payload:
         return cls(
             context,
             attempt,
-            Kind(kind),
+            EntryKind(kind),
             mark,
             write_locks,
             read_locks,
@@ -112,9 +112,9 @@ class Accounts:
 
     def apply(self, payload: Payload) -> None:
         match payload.kind:
-            case Kind.TRANSFER:
+            case EntryKind.TRANSFER:
                 self._balances.update(payload.entries)
-            case Kind.DEPOSIT:
+            case EntryKind.DEPOSIT:
                 for account, amount in payload.entries:
                     self._balances[account] = self.balance(account) + amount
             case _:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from waltz.sim.judges.checkers import Log, attempts, show
-from waltz.sim.judges.history import Fed, History, Verdict
+from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -40,10 +40,10 @@ class Marks(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaDisk:
     """One node's disk."""
 
-    records: dict[PartitionId, list[Fed]]
+    records: dict[PartitionId, list[FedRecord]]
     """Per partition: the records from the first on, up to the first damaged one."""
     marks: dict[PartitionId, Marks]
     """Marks of partitions with a sound entry in the control file."""
@@ -51,7 +51,7 @@ class Replica:
     """The parts of segment files that are neither a record of the log nor its index entry."""
 
 
-Replicas = Mapping[str, Replica]
+Replicas = Mapping[str, ReplicaDisk]
 """Replicas by the name of their node."""
 
 Holders = Mapping[PartitionId, Collection[str]]
@@ -60,7 +60,7 @@ Holders = Mapping[PartitionId, Collection[str]]
 
 def replica_on(
     disk: SimulatedDisk, directory: str, partition_ids: Collection[PartitionId]
-) -> Replica:
+) -> ReplicaDisk:
     """Read a storage directory."""
     contents = disk.contents()
     control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
@@ -78,7 +78,7 @@ def replica_on(
         found = _marks_in(control, partition_id)
         if found is not None:
             marks[partition_id] = found
-    return Replica(records, marks, leftovers)
+    return ReplicaDisk(records, marks, leftovers)
 
 
 class _Worst(Random):
@@ -93,13 +93,13 @@ def durable_part(disk: SimulatedDisk) -> SimulatedDisk:
     return disk.crash_clone(_Worst())
 
 
-def records_on_disk(files: Mapping[str, bytes]) -> list[Fed]:
+def records_on_disk(files: Mapping[str, bytes]) -> list[FedRecord]:
     """Return the records in the segment files of one partition, given by name.
 
     Reading ends at the first record that is cut short, has an unexpected ID or a wrong checksum.
     Source: Waltz Internals, "Segment Data File".
     """
-    records: list[Fed] = []
+    records: list[FedRecord] = []
     for name in sorted(name for name in files if name.endswith(".seg")):
         if int(name.removesuffix(".seg")) != len(records):
             break
@@ -131,12 +131,12 @@ def leftovers_in(files: Mapping[str, bytes]) -> Iterator[str]:
                 break
 
 
-def _records_in(file: bytes, first: TransactionId) -> Iterator[Fed]:
+def _records_in(file: bytes, first: TransactionId) -> Iterator[FedRecord]:
     return (record for _, record in _placed_records(file, first) if record is not None)
 
 
 @lru_cache(maxsize=FILES_MAX)
-def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, Fed | None]]:
+def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, FedRecord | None]]:
     """Each record with the place of its first byte, and the place after the last one with None.
 
     The same file is looked at for several reasons, and again before it has changed.
@@ -144,7 +144,7 @@ def _placed_records(file: bytes, first: TransactionId) -> Sequence[tuple[int, Fe
     return tuple(_checked_records(file, first))
 
 
-def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, Fed | None]]:
+def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, FedRecord | None]]:
     offset = FILE_HEADER_BYTES
     expected = int(first)
     while offset + _RECORD.size + _CHECKSUM.size <= len(file):
@@ -161,7 +161,7 @@ def _checked_records(file: bytes, first: TransactionId) -> Iterator[tuple[int, F
             break
         yield (
             offset,
-            Fed(
+            FedRecord(
                 TransactionId(found),
                 RequestId(
                     ClientId(client), Generation(generation), PartitionId(partition), sequence
@@ -236,7 +236,7 @@ def held_by_enough(
     held = {name: attempts(replica.records) for name, replica in replicas.items()}
     violations = []
     for context, submission in history.submissions.items():
-        if not submission.has_ended(Verdict.COMMITTED):
+        if not submission.has_ended(ContextVerdict.COMMITTED):
             continue
         names = members[submission.partition_id]
         count = sum(context in held[name] for name in names)
@@ -255,7 +255,7 @@ class MarkWatch:
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, PartitionId], Marks] = {}
-        self._settled: dict[tuple[str, PartitionId], Sequence[Fed]] = {}
+        self._settled: dict[tuple[str, PartitionId], Sequence[FedRecord]] = {}
         self.violations: list[str] = []
 
     def look(

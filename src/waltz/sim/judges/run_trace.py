@@ -10,7 +10,7 @@ from typing import Final
 DIGEST_BYTES: Final = 8
 
 
-class Trace:
+class RunTrace:
     """A list of events. Two runs of one seed must have equal digests."""
 
     def __init__(self) -> None:

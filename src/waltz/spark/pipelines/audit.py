@@ -26,7 +26,7 @@ from waltz.spark.codes import DIFFERENT
 from waltz.spark.copies import (
     ARCHIVE,
     Copy,
-    Difference,
+    CopyDifference,
     comparable_to,
     comparisons,
     first_difference,
@@ -68,7 +68,7 @@ class AuditReport:
 
     logged: Mapping[PartitionId, int]
     copies: tuple[CopyReport, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[CopyDifference, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -176,7 +176,7 @@ class _Found:
 
     compared: Mapping[str, int]
     troubles: Mapping[str, str]
-    differences: Sequence[Difference]
+    differences: Sequence[CopyDifference]
 
 
 @dataclass(slots=True)
@@ -188,13 +188,13 @@ class _Plan:
     copies: dict[PartitionId, list[Copy]] = field(default_factory=dict)
     troubles: dict[tuple[PartitionId, str], str] = field(default_factory=dict)
     notes: dict[tuple[PartitionId, str], str] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[CopyDifference] = field(default_factory=list)
 
 
 class _DamagedError(Exception):
     """A copy cannot give a transaction that it must have."""
 
-    def __init__(self, difference: Difference) -> None:
+    def __init__(self, difference: CopyDifference) -> None:
         super().__init__(str(difference))
         self.difference = difference
 
@@ -331,7 +331,7 @@ class _Place:
         """The work of one task."""
         compared: Counter[str] = Counter()
         troubles: dict[str, str] = {}
-        differences: list[Difference] = []
+        differences: list[CopyDifference] = []
         archived = NOTHING_ARCHIVED
         if self.archive is not None:
             archived = Archive.open(self.archive).contents()
@@ -377,18 +377,18 @@ class _Side:
             reason = f"it cannot be read: {error}"
         if digest is None:
             raise _DamagedError(
-                Difference(block.partition_id, position, (copy.name,), f"{copy.name}: {reason}")
+                CopyDifference(block.partition_id, position, (copy.name,), f"{copy.name}: {reason}")
             )
         return digest
 
-    def search(self, copies: Sequence[Copy], block: TransactionRange) -> list[Difference]:
+    def search(self, copies: Sequence[Copy], block: TransactionRange) -> list[CopyDifference]:
         """Return the first transaction of a block that is not the same in all copies."""
         sides = {copy.name: self._rows(copy, block) for copy in copies}
         try:
             found = first_difference(block, sides)
         except WaltzError as error:
             text = f"the digests of {block} differ; the place could not be found: {error}"
-            found = Difference(block.partition_id, block.first, tuple(sides), text)
+            found = CopyDifference(block.partition_id, block.first, tuple(sides), text)
         return [] if found is None else [found]  # none: it was repaired meanwhile
 
     def _batches(self, copy: Copy, wanted: TransactionRange) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from waltz.types import PartitionId, TransactionId
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class StatedExtent:
     """A database's own records of how far it is.
 
     marks      the next transaction of each partition.
@@ -54,7 +54,7 @@ class Extent:
 
 
 def extent_of(
-    claims: Claims,
+    claims: StatedExtent,
     log_ends: Mapping[PartitionId, TransactionId],
     digest_of: Callable[[TransactionRange], str],
 ) -> Extent:
@@ -85,7 +85,7 @@ def extent_of(
 
 def _believed(
     partition_id: PartitionId,
-    claims: Claims,
+    claims: StatedExtent,
     log_end: TransactionId,
     digest_of: Callable[[TransactionRange], str],
 ) -> TransactionId:
@@ -110,7 +110,7 @@ def _believed(
 
 
 def _wrong_mark(
-    partition: int, claims: Claims, end: TransactionId, log_end: TransactionId
+    partition: int, claims: StatedExtent, end: TransactionId, log_end: TransactionId
 ) -> TableDifference:
     mark = claims.marks.get(PartitionId(partition))
     first = min(mark or 0, end)

@@ -25,7 +25,7 @@ StoredValue: TypeAlias = int | float | str | bytes | None
 """A value as SQLite keeps it."""
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """The origin of a row of the fold, in the order of `first` and `last`."""
 
     transaction_id: int
@@ -37,12 +37,12 @@ class Place(NamedTuple):
 class State:
     """The folded state of some transactions in one row; `values` per measure."""
 
-    first: Place
-    last: Place
+    first: RowPlace
+    last: RowPlace
     values: list[Any]
 
 
-def started(functions: Sequence[Function], values: Sequence[Any], place: Place) -> State:
+def started(functions: Sequence[Function], values: Sequence[Any], place: RowPlace) -> State:
     """Return the state of one row of the fold; `values` are the arguments of the measures."""
     return State(place, place, [_alone(*each) for each in zip(functions, values, strict=True)])
 
@@ -185,7 +185,7 @@ class WrongRow:
     found: tuple[StoredValue, ...] | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RowPlace:
         """Return the first transaction of the row: by the log, or by its own claim."""
         if self.expected is not None:
             return self.expected.first
@@ -193,7 +193,7 @@ class WrongRow:
         partition, transaction_id, *_ = self.found[-len(PLACES) :]
         assert isinstance(partition, int)
         assert isinstance(transaction_id, int)
-        return Place(transaction_id, partition)
+        return RowPlace(transaction_id, partition)
 
 
 def explained(
@@ -201,8 +201,8 @@ def explained(
     table: str,
     keys: Sequence[str],
     measures: Mapping[str, Function],
-    history: Iterable[tuple[Place, Sequence[Any]]],
-    changed: Sequence[Place] = (),
+    history: Iterable[tuple[RowPlace, Sequence[Any]]],
+    changed: Sequence[RowPlace] = (),
 ) -> TableDifference:
     """Return what is wrong with a row, and from which transaction on.
 
@@ -240,7 +240,9 @@ def explained(
     return TableDifference(table, key, columns, first.partition, first.transaction_id, detail)
 
 
-def _whole(table: str, key: Mapping[str, StoredValue], begin: Place, text: str) -> TableDifference:
+def _whole(
+    table: str, key: Mapping[str, StoredValue], begin: RowPlace, text: str
+) -> TableDifference:
     told = f"{text} partition {begin.partition}, transaction {begin.transaction_id}"
     return TableDifference(table, key, (), begin.partition, begin.transaction_id, told)
 
@@ -258,14 +260,14 @@ def _partings(
     functions: Sequence[Function],
     names: Sequence[str],
     found: Mapping[str, StoredValue],
-    history: Iterable[tuple[Place, Sequence[Any]]],
-) -> Iterator[tuple[str, Place]]:
+    history: Iterable[tuple[RowPlace, Sequence[Any]]],
+) -> Iterator[tuple[str, RowPlace]]:
     """Yield for each column in `found` the transaction after which it differs.
 
     The longest run of the row's transactions, from its first on, that gives the value found ends
     before that one; a column whose value no run gives differs from the row's first transaction on.
     """
-    parted: dict[str, Place] = {}
+    parted: dict[str, RowPlace] = {}
     agreeing: set[str] = set(found)
     state: State | None = None
     for _, rows in groupby(history, key=lambda each: each[0][:2]):

@@ -26,11 +26,11 @@ from waltz.errors import CorruptionError
 from waltz.spark.codes import DIFFERENT, UNDECODABLE
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition
-from waltz.spark.pipelines.extent import Claims, Extent, different_blocks, extent_of
+from waltz.spark.pipelines.extent import Extent, StatedExtent, different_blocks, extent_of
 from waltz.spark.pipelines.fold import UNDECODABLE as UNDECODABLE_TABLE
 from waltz.spark.pipelines.fold import (
     ColumnDifference,
-    Place,
+    RowPlace,
     State,
     StoredValue,
     TableDifference,
@@ -108,12 +108,12 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
         return proof.compare(store, layouts, extent)
 
 
-def _claims(store: TableStore, layouts: Sequence[Layout]) -> Claims:
+def _claims(store: TableStore, layouts: Sequence[Layout]) -> StatedExtent:
     mentioned: dict[int, int] = {}
     for table in (*(each.definition.name for each in layouts), UNDECODABLE_TABLE):
         for partition, last in store.last_mentioned(table):
             mentioned[partition] = max(mentioned.get(partition, 0), last + 1)
-    return Claims(dict(store.marks()), store.blocks(), mentioned)
+    return StatedExtent(dict(store.marks()), store.blocks(), mentioned)
 
 
 @contextmanager
@@ -302,21 +302,21 @@ class _Proof:
                 [
                     place
                     for place, _ in groupby(
-                        self._history(row.key), key=lambda each: Place(*each[0][:2])
+                        self._history(row.key), key=lambda each: RowPlace(*each[0][:2])
                     )
                     if blocks
                     and (place.partition, place.transaction_id // BLOCK_TRANSACTIONS) in blocks
                 ],
             )
 
-    def _history(self, key: Sequence[StoredValue]) -> Iterator[tuple[Place, tuple[Any, ...]]]:
+    def _history(self, key: Sequence[StoredValue]) -> Iterator[tuple[RowPlace, tuple[Any, ...]]]:
         """Yield the rows that make up a row of the table, in the order of their places."""
         for *place, content in self.scratch.execute(
             "SELECT transaction_id, partition, position, content FROM history"
             " WHERE key = ? ORDER BY transaction_id, partition, position",
             (key_text(key),),
         ):
-            yield Place(*place), _unpickled(content)
+            yield RowPlace(*place), _unpickled(content)
 
     def _read_history(self, index: int, rows: Mapping[str, WrongRow], extent: Extent) -> None:
         """Put the history of some rows of a table into the scratch database, between their ends."""
@@ -379,7 +379,7 @@ class _Rows:
 
     table: TableDefinition
 
-    def of(self, batch: Any) -> Iterator[tuple[str, Place, tuple[Any, ...]]]:
+    def of(self, batch: Any) -> Iterator[tuple[str, RowPlace, tuple[Any, ...]]]:
         columns = [column.to_pylist() for column in batch.columns]
         width = 3 + len(self.table.keys)
         texts: dict[tuple[Any, ...], str] = {}
@@ -390,7 +390,7 @@ class _Rows:
             text = texts.get(key)
             if text is None:
                 text = texts[key] = key_text([stored(each) for each in key])
-            yield text, Place(*place), rest
+            yield text, RowPlace(*place), rest
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from waltz.storage.directory.node_file import (
     open_node_file,
 )
 from waltz.storage.directory.synced_file import SyncedFile
-from waltz.storage.directory.trace_file import Trace, TraceFile, open_trace_file
+from waltz.storage.directory.trace_file import SegmentTrace, TraceFile, open_trace_file
 from waltz.types import NO_SESSION, PartitionId, SessionId
 
 _PUT_BACK: Final = (
@@ -164,11 +164,11 @@ class ControlFile:
         segments. Raises CorruptionError."""
         return self.is_ours(partition_id) and partition_id in self._traced
 
-    def trace(self, partition_id: PartitionId) -> Trace | None:
+    def trace(self, partition_id: PartitionId) -> SegmentTrace | None:
         """Return the trace of the partition's segments; None: there is none that checks out."""
         return self._trace_file.trace(partition_id)
 
-    def keep_trace(self, partition_id: PartitionId, trace: Trace) -> None:
+    def keep_trace(self, partition_id: PartitionId, trace: SegmentTrace) -> None:
         """Return once the trace is durable. Raises SegmentFailedError."""
         self._trace_file.keep(partition_id, trace)
 

@@ -44,7 +44,7 @@ UPDATES: Final = 2**32
 assert TRACE_BYTES == 32
 
 
-class Trace(NamedTuple):
+class SegmentTrace(NamedTuple):
     """The least that a partition's directory must hold."""
 
     newest: TransactionId
@@ -53,7 +53,9 @@ class Trace(NamedTuple):
     """Every record before this one was durable."""
 
 
-def encode_trace(directory_id: UUID, partition_id: PartitionId, trace: Trace, update: int) -> bytes:
+def encode_trace(
+    directory_id: UUID, partition_id: PartitionId, trace: SegmentTrace, update: int
+) -> bytes:
     """Return one copy of a trace; `update` is its number."""
     body = TRACE.pack(partition_id, update, *trace)
     return body + CHECKSUM.pack(crc32(directory_id.bytes + body))
@@ -61,7 +63,7 @@ def encode_trace(directory_id: UUID, partition_id: PartitionId, trace: Trace, up
 
 def decode_trace(
     directory_id: UUID, partition_id: PartitionId, data: bytes
-) -> tuple[int, Trace] | None:
+) -> tuple[int, SegmentTrace] | None:
     """Return the number of the update and the trace; None if the bytes do not check out, were never
     written, or are another partition's or directory's."""
     if len(data) != TRACE_BYTES or not any(data):
@@ -72,7 +74,7 @@ def decode_trace(
     found_id, update, newest, durable_next = TRACE.unpack(body)
     if found_id != partition_id or not 0 <= newest <= durable_next:
         return None
-    return update, Trace(TransactionId(newest), TransactionId(durable_next))
+    return update, SegmentTrace(TransactionId(newest), TransactionId(durable_next))
 
 
 def trace_offsets(partition_count: int, partition_id: PartitionId) -> tuple[int, int]:
@@ -99,7 +101,7 @@ def trace_file_count(content: bytes, partition_count: int) -> int:
 class TraceContent(NamedTuple):
     """The content of a trace file, by partition."""
 
-    known: dict[PartitionId, tuple[int, Trace]]
+    known: dict[PartitionId, tuple[int, SegmentTrace]]
     """The trace that counts, with the number of its update."""
     whole: frozenset[PartitionId]
     """Partitions whose two copies are equal."""
@@ -109,7 +111,7 @@ class TraceContent(NamedTuple):
 
 def decode_trace_file(content: bytes, directory_id: UUID, partition_count: int) -> TraceContent:
     """Return the content as values; every byte is checked."""
-    known: dict[PartitionId, tuple[int, Trace]] = {}
+    known: dict[PartitionId, tuple[int, SegmentTrace]] = {}
     whole, notes = set(), []
     for partition_id in map(PartitionId, range(partition_count)):
         copies = [
@@ -151,12 +153,12 @@ class TraceFile:
         found = decode_trace_file(content, directory_id, partition_count)
         self._known, self._whole = found.known, set(found.whole)
 
-    def trace(self, partition_id: PartitionId) -> Trace | None:
+    def trace(self, partition_id: PartitionId) -> SegmentTrace | None:
         """Return the partition's trace; None: there is none that checks out."""
         known = self._known.get(partition_id)
         return None if known is None else known[1]
 
-    def keep(self, partition_id: PartitionId, trace: Trace) -> None:
+    def keep(self, partition_id: PartitionId, trace: SegmentTrace) -> None:
         """Replace the trace; return once both copies are durable. An equal trace is not written
         again. Raises SegmentFailedError."""
         update, before = self._known.get(partition_id, (0, None))

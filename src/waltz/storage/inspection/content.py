@@ -11,8 +11,8 @@ import numpy as np
 from waltz.host import Disk
 from waltz.record import RECORD_OVERHEAD_BYTES
 from waltz.storage.inspection.survey import (
+    InspectionTarget,
     PartitionFiles,
-    Target,
     list_partition,
     partition_directories,
 )
@@ -39,7 +39,7 @@ class Statistics:
     gaps: int
 
 
-def target_partitions(disk: Disk, target: Target) -> list[PartitionFiles]:
+def target_partitions(disk: Disk, target: InspectionTarget) -> list[PartitionFiles]:
     """Return the partitions that `target` names; a single segment counts as a partition.
 
     Raises OSError.

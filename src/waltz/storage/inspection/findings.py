@@ -14,7 +14,7 @@ FINDINGS_KEPT_MAX: Final = 100
 """Findings that one report names; all are counted (the original: 100)."""
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """The kind of a finding; the value is its name for people."""
 
     DAMAGE = "damage"
@@ -37,7 +37,12 @@ class Kind(Enum):
     @property
     def is_damage(self) -> bool:
         """Whether something is wrong that no crash explains."""
-        return self in (Kind.DAMAGE, Kind.HEADER, Kind.INDEX, Kind.PROMISE)
+        return self in (
+            FindingKind.DAMAGE,
+            FindingKind.HEADER,
+            FindingKind.INDEX,
+            FindingKind.PROMISE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Finding:
     """A fault in a file, or in its transactions `first` to `next - 1`; both are None where a
     finding concerns no transactions."""
 
-    kind: Kind
+    kind: FindingKind
     path: str
     text: str
     first: TransactionId | None = None
@@ -84,15 +89,15 @@ class Report:
     entries: int = 0
     entries_failed: int = 0
     bytes: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
+    counts: Counter[FindingKind] = field(default_factory=Counter)
     _damage: list[Finding] = field(default_factory=list)
     _harmless: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
         self.counts[finding.kind] += 1
-        if finding.kind is Kind.DAMAGE:
+        if finding.kind is FindingKind.DAMAGE:
             self.records_failed += finding.count
-        elif finding.kind in (Kind.INDEX, Kind.INDEX_SHORT):
+        elif finding.kind in (FindingKind.INDEX, FindingKind.INDEX_SHORT):
             self.entries_failed += finding.count
         self._keep([finding])
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from waltz.errors import NotFoundError
 from waltz.limits import DATA_BYTES_MAX, INDEX_CHECKPOINT_RECORDS
 from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES, RecordBatch
-from waltz.storage.inspection.findings import Finding, Kind, Report
+from waltz.storage.inspection.findings import Finding, FindingKind, Report
 from waltz.storage.inspection.survey import PartitionFiles
 from waltz.storage.inspection.walk import Gap, Run, SegmentView, read_run, walk
 from waltz.storage.log.segment import (
@@ -111,7 +111,7 @@ class SegmentCheck:
                 self._check_without_data()
         elif self._is_unfinished():
             text = "left by a crash in the middle of a roll-over, empty"
-            self._add(Kind.ORPHAN, self._data_path, text)
+            self._add(FindingKind.ORPHAN, self._data_path, text)
         else:
             self._check_headers()
             self._check_records()
@@ -137,7 +137,7 @@ class SegmentCheck:
                 if transaction_id < self._proved:
                     self._add_lost(text, transaction_id, following, part.offset)
                 else:
-                    self._add(Kind.TORN_TAIL, self._data_path, text, offset=part.offset)
+                    self._add(FindingKind.TORN_TAIL, self._data_path, text, offset=part.offset)
                 return self._report
         if transaction_id >= self._proved:
             raise NotFoundError(f"{self._data_path} ends before transaction {transaction_id}")
@@ -166,7 +166,7 @@ class SegmentCheck:
     def _check_without_data(self) -> None:
         index_file = self._view.index_file
         if self._proved == self._first and index_file.size() <= SEGMENT_HEADER_BYTES:
-            self._add(Kind.ORPHAN, self._index_path, "an index file that has no data file")
+            self._add(FindingKind.ORPHAN, self._index_path, "an index file that has no data file")
             return
         self._check_header(self._index_path, index_file.read_at(0, SEGMENT_HEADER_BYTES))
         indexed = TransactionId(self._first + self._view.index.proved_count())
@@ -178,18 +178,22 @@ class SegmentCheck:
         header = self._view.data_file.read_at(0, SEGMENT_HEADER_BYTES)
         self._check_header(self._data_path, header)
         if not self._view.has_index:
-            self._add(Kind.INDEX, self._index_path, "there is no index file; it can be made anew")
+            self._add(
+                FindingKind.INDEX, self._index_path, "there is no index file; it can be made anew"
+            )
             return
         index_header = self._view.index_file.read_at(0, SEGMENT_HEADER_BYTES)
         if len(index_header) < SEGMENT_HEADER_BYTES or not any(index_header):
-            self._add(Kind.INDEX, self._index_path, "there is no header; it can be made anew")
+            self._add(
+                FindingKind.INDEX, self._index_path, "there is no header; it can be made anew"
+            )
             return
         self._check_header(self._index_path, index_header)
         self._compare_headers(header, index_header)
 
     def _check_header(self, path: str, header: bytes) -> None:
         for problem in header_problems(header, self._first, self._expected):
-            self._add(Kind.HEADER, path, problem)
+            self._add(FindingKind.HEADER, path, problem)
 
     def _compare_headers(self, header: bytes, index_header: bytes) -> None:
         if min(len(header), len(index_header)) < SEGMENT_HEADER_BYTES:
@@ -198,14 +202,14 @@ class SegmentCheck:
         _, index_created, index_key, *_ = SEGMENT_HEADER.unpack(index_header)
         if key != index_key:
             self._add(
-                Kind.HEADER,
+                FindingKind.HEADER,
                 self._data_path,
                 f"cluster key {UUID(bytes=key)}, in the index file {UUID(bytes=index_key)}",
             )
         if created != index_created:
             by_original = 0 < created - index_created <= CREATION_MILLISECONDS_MAX
             self._add(
-                Kind.NOTE if by_original else Kind.HEADER,
+                FindingKind.NOTE if by_original else FindingKind.HEADER,
                 self._data_path,
                 f"created at {created}, its index file at {index_created}; this release writes"
                 " the same time into both, the original may write a later one into the data file",
@@ -237,7 +241,9 @@ class SegmentCheck:
         following_first = self._expected.following
         if following_first is not None and next_transaction_id > following_first:
             text = "also in the next segment"
-            self._add(Kind.DAMAGE, self._data_path, text, following_first, next_transaction_id)
+            self._add(
+                FindingKind.DAMAGE, self._data_path, text, following_first, next_transaction_id
+            )
 
     def _add_tail(self, gap: Gap) -> None:
         """Judge the bytes after the last record known to have been durable."""
@@ -252,10 +258,10 @@ class SegmentCheck:
                 return
         if self._expected.following is not None:
             text = f"{size - gap.offset} bytes after the last record of a complete segment"
-            self._add(Kind.DAMAGE, self._data_path, text, offset=gap.offset)
+            self._add(FindingKind.DAMAGE, self._data_path, text, offset=gap.offset)
             return
         text = f"{size - gap.offset} bytes from transaction {gap.first} on: {gap.reason}"
-        self._add(Kind.TORN_TAIL, self._data_path, text, offset=gap.offset)
+        self._add(FindingKind.TORN_TAIL, self._data_path, text, offset=gap.offset)
 
     def _check_run(self, run: Run) -> None:
         batch = run.batch
@@ -284,7 +290,7 @@ class SegmentCheck:
     ) -> None:
         first = TransactionId(batch.first_transaction_id + begin)
         following = TransactionId(batch.first_transaction_id + end)
-        self._add(Kind.DAMAGE, self._data_path, text, first, following, int(offsets[begin]))
+        self._add(FindingKind.DAMAGE, self._data_path, text, first, following, int(offsets[begin]))
 
     def _add_lost(
         self,
@@ -295,7 +301,7 @@ class SegmentCheck:
     ) -> None:
         """Add damage of missing records, which are not counted yet."""
         self._report.records += following - first
-        self._add(Kind.DAMAGE, self._data_path, text, first, following, offset)
+        self._add(FindingKind.DAMAGE, self._data_path, text, first, following, offset)
 
     def _add_wrong_entries(
         self,
@@ -310,7 +316,7 @@ class SegmentCheck:
             text = "the entry is zero"
         first = TransactionId(batch.first_transaction_id + begin)
         following = TransactionId(batch.first_transaction_id + end)
-        self._add(Kind.INDEX, self._index_path, text, first, following)
+        self._add(FindingKind.INDEX, self._index_path, text, first, following)
 
     def _check_end_of_index(self) -> None:
         if not self._view.has_index:
@@ -320,20 +326,20 @@ class SegmentCheck:
         spare = max(0, self._view.index_file.size() - SEGMENT_HEADER_BYTES) % INDEX_ENTRY_BYTES
         if spare:
             text = f"{spare} bytes at the end, which are no entry"
-            self._add(Kind.INDEX_SHORT, self._index_path, text)
+            self._add(FindingKind.INDEX_SHORT, self._index_path, text)
         known_next = max(self._good_next, self._proved)
         if end > known_next:
             # The original writes an entry before its record, so a crash may leave only the entry.
             text = "entries for records that are not there"
-            self._add(Kind.TORN_TAIL, self._index_path, text, known_next, end)
+            self._add(FindingKind.TORN_TAIL, self._index_path, text, known_next, end)
         elif end < self._good_next:
             text = "the entries are missing at the end"
             self._report.entries += self._good_next - end
-            self._add(Kind.INDEX_SHORT, self._index_path, text, end, self._good_next)
+            self._add(FindingKind.INDEX_SHORT, self._index_path, text, end, self._good_next)
 
     def _add(
         self,
-        kind: Kind,
+        kind: FindingKind,
         path: str,
         text: str,
         first: TransactionId | None = None,

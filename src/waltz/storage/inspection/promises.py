@@ -39,11 +39,11 @@ from waltz.storage.directory.node_file import (
 )
 from waltz.storage.directory.trace_file import (
     TRACE_FILE_NAME,
-    Trace,
+    SegmentTrace,
     decode_trace_file,
     trace_file_bytes,
 )
-from waltz.storage.inspection.findings import Finding, Kind
+from waltz.storage.inspection.findings import Finding, FindingKind
 from waltz.storage.inspection.survey import Control, file_size, read_control, read_file
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 
@@ -60,7 +60,7 @@ class Promises:
     partition_count: int
     """The partitions of the whole cluster, as far as that is known."""
     judgements: Mapping[PartitionId, Judgement]
-    traces: Mapping[PartitionId, Trace]
+    traces: Mapping[PartitionId, SegmentTrace]
     """The traces that check out, by partition."""
     findings: tuple[Finding, ...]
 
@@ -128,16 +128,16 @@ def _read_once(disk: Disk, directory: str) -> Promises:
         control = read_control(disk, path)
     except ConfigurationError:
         missing = "the control file is missing; the node refuses to start without it"
-        return Promises(None, None, 0, {}, {}, (Finding(Kind.PROMISE, path, missing),))
+        return Promises(None, None, 0, {}, {}, (Finding(FindingKind.PROMISE, path, missing),))
     except CorruptionError as error:
-        return Promises(None, None, 0, {}, {}, (Finding(Kind.PROMISE, path, str(error)),))
-    findings = [Finding(Kind.HEADER, path, problem) for problem in _header_problems(control)]
+        return Promises(None, None, 0, {}, {}, (Finding(FindingKind.PROMISE, path, str(error)),))
+    findings = [Finding(FindingKind.HEADER, path, problem) for problem in _header_problems(control)]
     node = _read_node_file(disk, directory, control, findings)
     # Without a node file that confirms it, the header's count is believed as far as entries go.
     count = len(control.entries) if node is None else node.header.partition_count
     judgements = _judge(control, node, count)
     findings += [
-        Finding(Kind.PROMISE, path, text)
+        Finding(FindingKind.PROMISE, path, text)
         for partition_id, judgement in judgements.items()
         for text in _promise_problems(partition_id, judgement)
     ]
@@ -152,7 +152,7 @@ def _read_traces(
     promises: Promises,
     node: NodeFileContent,
     findings: list[Finding],
-) -> dict[PartitionId, Trace]:
+) -> dict[PartitionId, SegmentTrace]:
     """Return the traces that check out; add the faults of their file to `findings`."""
     path = f"{directory}/{TRACE_FILE_NAME}"
     count = node.header.partition_count
@@ -165,12 +165,16 @@ def _read_traces(
         content = read_file(disk, path, bytes_max=trace_file_bytes(count) + 1)
     except FileNotFoundError:
         if expected:
-            findings.append(Finding(Kind.PROMISE, path, "missing; no partition votes without it"))
+            findings.append(
+                Finding(FindingKind.PROMISE, path, "missing; no partition votes without it")
+            )
         return {}
     found = decode_trace_file(content, node.header.directory_id, count)
-    findings += [Finding(Kind.PROMISE, path, note) for note in found.notes]
+    findings += [Finding(FindingKind.PROMISE, path, note) for note in found.notes]
     findings += [
-        Finding(Kind.PROMISE, path, f"partition {number}: no trace checks out; it will not vote")
+        Finding(
+            FindingKind.PROMISE, path, f"partition {number}: no trace checks out; it will not vote"
+        )
         for number in expected
         if number not in found.known
     ]
@@ -212,24 +216,25 @@ def _read_node_file(
         text = (
             "missing: only the original has written here, or it was lost; the next start makes it"
         )
-        findings.append(Finding(Kind.NOTE, path, text))
+        findings.append(Finding(FindingKind.NOTE, path, text))
         return None
     try:
         node = decode_node_file(
             content, cluster_key=control.cluster_key, partition_count=count, place=path
         )
     except WaltzError as error:
-        findings.append(Finding(Kind.PROMISE, path, str(error)))
+        findings.append(Finding(FindingKind.PROMISE, path, str(error)))
         return None
-    findings += [Finding(Kind.PROMISE, path, note) for note in node.notes]
+    findings += [Finding(FindingKind.PROMISE, path, note) for note in node.notes]
     findings += [
-        Finding(Kind.PROMISE, path, str(slot))
+        Finding(FindingKind.PROMISE, path, str(slot))
         for slot in node.slots.values()
         if isinstance(slot, CorruptionError)
     ]
     header = control.content[: CONTROL_HEADER.size]
     findings += [
-        Finding(Kind.HEADER, control.path, note) for note in header_notes(header, node.header)
+        Finding(FindingKind.HEADER, control.path, note)
+        for note in header_notes(header, node.header)
     ]
     return node
 

@@ -199,7 +199,7 @@ def file_size(disk: Disk, path: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class InspectionTarget:
     """The meaning of a path: a storage directory, a partition in it, or a segment of a partition.
 
     The directory is None if the partition is in none; the partition directory and the segment's
@@ -211,7 +211,7 @@ class Target:
     first: TransactionId | None = None
 
 
-def find_target(disk: Disk, path: str) -> Target:
+def find_target(disk: Disk, path: str) -> InspectionTarget:
     """Return the meaning of the absolute `path`.
 
     Raises ConfigurationError: it is nothing of a storage node; OSError.
@@ -224,17 +224,17 @@ def find_target(disk: Disk, path: str) -> Target:
         if match is not None:
             partition = dirname(path)
             first = TransactionId(int(match[1]))
-            return Target(_around(disk, partition), partition, first)
+            return InspectionTarget(_around(disk, partition), partition, first)
         if basename(path) == CONTROL_FILE_NAME:
-            return Target(dirname(path))
+            return InspectionTarget(dirname(path))
     elif CONTROL_FILE_NAME in names:
-        return Target(path)
+        return InspectionTarget(path)
     elif any(SEGMENT_NAME.fullmatch(name) for name in names):
-        return Target(_around(disk, path), path)
+        return InspectionTarget(_around(disk, path), path)
     elif any(PARTITION_NAME.fullmatch(name) for name in names) or NODE_FILE_NAME in names:
-        return Target(path)
+        return InspectionTarget(path)
     elif (around := _around(disk, path)) is not None and PARTITION_NAME.fullmatch(basename(path)):
-        return Target(around, path)
+        return InspectionTarget(around, path)
     raise ConfigurationError(
         f"{path} is nothing of a storage node; expected a storage directory, which has a"
         f" {CONTROL_FILE_NAME}, one of its partition directories, or a file {'0' * NAME_DIGITS}"

@@ -17,13 +17,13 @@ from waltz.host import Disk
 from waltz.storage.directory.control_struct import CONTROL_FILE_NAME, PartitionInfo
 from waltz.storage.directory.node_file import NODE_FILE_NAME
 from waltz.storage.directory.reserve import RESERVE_NAME
-from waltz.storage.directory.trace_file import TRACE_FILE_NAME, Trace
-from waltz.storage.inspection.findings import Finding, Kind, Report
+from waltz.storage.directory.trace_file import TRACE_FILE_NAME, SegmentTrace
+from waltz.storage.inspection.findings import Finding, FindingKind, Report
 from waltz.storage.inspection.judged_segments import Expectation, Progress, SegmentCheck
 from waltz.storage.inspection.promises import NO_PROMISES, Promises, read_promises
 from waltz.storage.inspection.survey import (
+    InspectionTarget,
     PartitionFiles,
-    Target,
     list_partition,
     partition_directories,
     read_file,
@@ -59,7 +59,7 @@ class Options:
     wait: Callable[[], None] | None = None
 
 
-def verify(disk: Disk, target: Target, options: Options) -> Report:
+def verify(disk: Disk, target: InspectionTarget, options: Options) -> Report:
     """Judge everything that `target` names, and its promises. Raises OSError."""
     report = Report()
     promises = _promises(disk, target, options)
@@ -80,7 +80,7 @@ def verify(disk: Disk, target: Target, options: Options) -> Report:
 
 
 def verify_transaction(
-    disk: Disk, target: Target, transaction_id: TransactionId, options: Options
+    disk: Disk, target: InspectionTarget, transaction_id: TransactionId, options: Options
 ) -> Report:
     """Judge one record and its index entry, in a partition or a segment.
 
@@ -102,7 +102,7 @@ def verify_transaction(
     return _confirmed(look(), look, options)
 
 
-def _promises(disk: Disk, target: Target, options: Options) -> Promises:
+def _promises(disk: Disk, target: InspectionTarget, options: Options) -> Promises:
     if target.directory is None:
         return NO_PROMISES
     return read_promises(disk, target.directory, options.wait)
@@ -147,7 +147,7 @@ def _verify_names(
             continue
         text = f"partition {number} is assigned and has no directory"
         if info.session_id == NO_SESSION:
-            findings.append(Finding(Kind.NOTE, path, f"{text}; the next start makes it"))
+            findings.append(Finding(FindingKind.NOTE, path, f"{text}; the next start makes it"))
         else:
             findings.append(_missing(path, text, info))
     return findings
@@ -155,10 +155,10 @@ def _verify_names(
 
 def _stranger(path: str) -> Finding:
     if path.endswith(UNFINISHED_SUFFIX):
-        return Finding(Kind.ORPHAN, path, "left by a crash; the node does not read it")
+        return Finding(FindingKind.ORPHAN, path, "left by a crash; the node does not read it")
     if path.endswith(SET_ASIDE_SUFFIX):
-        return Finding(Kind.NOTE, path, "set aside by a repair; the node does not read it")
-    return Finding(Kind.NOTE, path, "not a file of a storage node")
+        return Finding(FindingKind.NOTE, path, "set aside by a repair; the node does not read it")
+    return Finding(FindingKind.NOTE, path, "not a file of a storage node")
 
 
 def remembered_next(disk: Disk, files: PartitionFiles) -> TransactionId:
@@ -182,15 +182,19 @@ def _remembered(disk: Disk, path: str) -> Finding | None:
     """Judge the damage file; None: there is none, for all damage is repaired."""
     found = _read_damage(disk, path)
     if found is None:
-        return Finding(Kind.PROMISE, path, "does not check out; the next start reads all records")
+        return Finding(
+            FindingKind.PROMISE, path, "does not check out; the next start reads all records"
+        )
     if not found.damage:
         return None
-    return Finding(Kind.NOTE, path, f"the node remembers damage: {damage_text(found.damage)}")
+    return Finding(
+        FindingKind.NOTE, path, f"the node remembers damage: {damage_text(found.damage)}"
+    )
 
 
 def _missing(path: str, text: str, info: PartitionInfo) -> Finding:
     following = TransactionId(info.local_low_water_mark + 1)
-    return Finding(Kind.DAMAGE, path, text, FIRST, following)
+    return Finding(FindingKind.DAMAGE, path, text, FIRST, following)
 
 
 def _verify_partition(
@@ -247,9 +251,9 @@ def _check_chain(disk: Disk, files: PartitionFiles, promises: Promises) -> Repor
         partition_id is None or partition_id >= promises.partition_count
     ):
         text = f"the cluster has {promises.partition_count} partitions"
-        report.add(Finding(Kind.ORPHAN, files.directory, text))
+        report.add(Finding(FindingKind.ORPHAN, files.directory, text))
     elif info is not None and not info.is_assigned and files.segments:
-        report.add(Finding(Kind.NOTE, files.directory, "not assigned, its files are left"))
+        report.add(Finding(FindingKind.NOTE, files.directory, "not assigned, its files are left"))
     firsts = [segment.first for segment in files.segments]
     if info is not None and info.is_assigned and not firsts and info.session_id != NO_SESSION:
         report.add(_missing(files.directory, "there are no segments", info))
@@ -258,14 +262,14 @@ def _check_chain(disk: Disk, files: PartitionFiles, promises: Promises) -> Repor
     if trace is not None and last < trace.newest:
         text = "the newest segment is missing, with all that was in it"
         following = TransactionId(trace.newest + 1)
-        report.add(Finding(Kind.DAMAGE, files.directory, text, trace.newest, following))
+        report.add(Finding(FindingKind.DAMAGE, files.directory, text, trace.newest, following))
     if firsts and firsts[0] != FIRST:
         text = "there is no segment with the first transactions"
-        report.add(Finding(Kind.DAMAGE, files.directory, text, FIRST, firsts[0]))
+        report.add(Finding(FindingKind.DAMAGE, files.directory, text, FIRST, firsts[0]))
     return report
 
 
-def _trace(promises: Promises, files: PartitionFiles) -> Trace | None:
+def _trace(promises: Promises, files: PartitionFiles) -> SegmentTrace | None:
     return None if files.partition_id is None else promises.traces.get(files.partition_id)
 
 

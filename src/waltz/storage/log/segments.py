@@ -31,7 +31,7 @@ from waltz.errors import (
 )
 from waltz.limits import RECORD_LIST_BYTES_MAX, SEGMENTS_OPEN_MAX
 from waltz.record import RECORD_OVERHEAD_BYTES, RecordBatch, empty_batch, join_batches
-from waltz.storage.directory.trace_file import Trace
+from waltz.storage.directory.trace_file import SegmentTrace
 from waltz.storage.log.damage import (
     DAMAGE_FILE_NAME,
     Damage,
@@ -86,7 +86,7 @@ class SegmentChain:
         segment_bytes_threshold: int,
         wall_milliseconds: Callable[[], int],
         segments_open_max: int = SEGMENTS_OPEN_MAX,
-        keep_trace: Callable[[Trace], None] | None = None,
+        keep_trace: Callable[[SegmentTrace], None] | None = None,
     ) -> None:
         """`keep_trace` makes the trace of the segments durable, or raises SegmentFailedError; None:
         no trace is kept."""
@@ -98,7 +98,7 @@ class SegmentChain:
         self._segments_open_max = segments_open_max
         self._wall_milliseconds = wall_milliseconds
         self._keep_trace = keep_trace
-        self._trace = Trace(FIRST, FIRST)
+        self._trace = SegmentTrace(FIRST, FIRST)
         self._firsts: list[TransactionId] = []
         """First IDs of all segments, ascending."""
         self._last: Segment | None = None
@@ -136,7 +136,7 @@ class SegmentChain:
             trust = replace(trust, durable_next=known)
         if trust.ceiling is not None and trust.newest >= trust.ceiling:
             # The trace must not name segments that are removed next, neither now nor later.
-            self._note(Trace(FIRST, min(trust.durable_next, trust.ceiling)))
+            self._note(SegmentTrace(FIRST, min(trust.durable_next, trust.ceiling)))
             trust = replace(trust, newest=NOTHING)
         self._firsts = find_segments(self._home, trust, self._remove)
         if not self._firsts:
@@ -210,9 +210,9 @@ class SegmentChain:
 
     def trace(self) -> None:
         """Bring the trace up to date. Raises SegmentFailedError."""
-        self._note(Trace(self._writer.first_transaction_id, self._writer.durable_next))
+        self._note(SegmentTrace(self._writer.first_transaction_id, self._writer.durable_next))
 
-    def _note(self, trace: Trace) -> None:
+    def _note(self, trace: SegmentTrace) -> None:
         if self._keep_trace is not None:
             self._keep_trace(trace)
         self._trace = trace
@@ -317,7 +317,7 @@ class SegmentChain:
             ) from error
         # The trace, too, must not name what is about to be cut.
         durable_next = min(self._trace.durable_next, following)
-        self._note(Trace(min(self._trace.newest, last.first_transaction_id), durable_next))
+        self._note(SegmentTrace(min(self._trace.newest, last.first_transaction_id), durable_next))
         if last is not self._last:
             self._make_last(last)
         # The newest segment is removed first, each one durably, so that a crash leaves no gap.
@@ -354,7 +354,7 @@ class SegmentChain:
         self._firsts.append(first)
         self._keep_open(last)
         # Before its first record is written: from here on a loss of the segment is noticed.
-        self._note(Trace(first, first))
+        self._note(SegmentTrace(first, first))
         return self._last
 
     def _remove(self, first: TransactionId) -> None:
