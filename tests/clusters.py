@@ -55,7 +55,12 @@ class RunningCluster:
         self.wait_until_restarted(name, before + 1)
 
     def wait_until_restarted(self, name: str, restarts: int = 1) -> None:
-        wait_until(lambda: self.restarts(name) >= restarts, f"{name} was not started again")
+        def is_back() -> bool:  # while it is away, it is not on the list
+            return any(
+                p["name"] == name and p["restarts"] >= restarts for p in self.state["processes"]
+            )
+
+        wait_until(is_back, f"{name} was not started again")
 
     def stop(self) -> str:
         """Stop it as Ctrl-C does and return what it had said. Raises TimeoutExpired."""

@@ -33,7 +33,7 @@ class CoordinatorWatch:
         self._task: asyncio.Task[None] | None = None
 
     def contact(self) -> CoordinatorContact:
-        """What is known now; waits for nothing."""
+        """Return what is known at this moment; wait for nothing."""
         at = self._answered_at
         age = None if at is None else self._host.clock.now() - at
         return CoordinatorContact(age, self._trouble)

@@ -55,7 +55,7 @@ class PartitionServer(Protocol):
         ...
 
     def lane(self) -> Lane | None:
-        """Where turns wait while clients have much under way; None: there is no need to."""
+        """Return the lane in which turns wait while clients have much under way, or None."""
         ...
 
     def cut_off(self, connection_id: int, reason: str) -> None: ...
@@ -112,7 +112,7 @@ class RunningPartition:
             self.put(event)
 
     def state(self, failures: int) -> ServerPartitionState:
-        """What the partition is like; why it takes no appends, replica by replica."""
+        """Return the partition's state; if it takes no appends, the reason of each replica."""
         return self._with_store(failures, self._store.report())
 
     async def look(self, failures: int) -> ServerPartitionState:

@@ -87,7 +87,7 @@ class ServerPartitionState:
         return "its replicas have not been asked" if self.store is None else self.store.reason
 
     def problems(self) -> list[str]:
-        """What is known to be wrong: replicas that should have answered and do not are."""
+        """Return known problems; a replica that should have answered and has not is one."""
         if self.is_writable is False:
             return [f"takes no appends: {self.obstacle}"]
         if self.is_writable is None and self.count(Standing.SILENT):
@@ -95,7 +95,7 @@ class ServerPartitionState:
         return []
 
     def unknown(self) -> list[str]:
-        """What nobody could say, without anything being wrong for that."""
+        """Return what is not known although nothing need be wrong."""
         if self.is_writable is not None or self.problems():
             return []
         return [f"nobody can say whether it takes appends: {self.obstacle}"]
@@ -107,8 +107,8 @@ class ServerPartitionState:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContact:
-    """What this server has heard of its coordinator: how long ago it has answered last, None if
-    never, and what it was that went wrong since."""
+    """The server's contact with its coordinator: how long ago it answered last, None if never, and
+    what has gone wrong since."""
 
     age_seconds: float | None
     trouble: str | None
@@ -264,7 +264,7 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
 
 
 def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
-    """What is told of the partitions that take no appends; a part of it, if it is much."""
+    """Return problems of partitions that take no appends, at most PARTITION_PROBLEMS_MAX."""
     reasons = (
         (p.partition_id, p.obstacle)
         for p in state.partitions
@@ -277,8 +277,9 @@ def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
 
 
 def original_gauges(state: ServerState) -> dict[str, dict[str, Any]]:
-    """What the Java original's tools read, under its names: `ServerCli list`. Partitions whose
-    replicas are not known yet are left out of `replica-info`."""
+    """Return the figures that `ServerCli list` of the Java original reads, under its names.
+
+    Partitions whose replicas are not known yet are left out of `replica-info`."""
     found = {
         "is-closed": state.stage is ServerStage.STOPPING,
         "server-id": state.server_id,
@@ -294,7 +295,7 @@ def original_gauges(state: ServerState) -> dict[str, dict[str, Any]]:
 
 
 def server_health_json(state: ServerState) -> dict[str, Any]:
-    """What is wrong, with the server and with each partition; empty lists where nothing is."""
+    """Return the problems of the server and of each partition; empty lists where there are none."""
     return {
         "healthy": state.is_healthy,
         "stage": state.stage,

@@ -137,7 +137,7 @@ class ServerConfig:
 
 @dataclass(slots=True)
 class PartitionFailure:
-    """How often a partition has failed in this process, and how the last time."""
+    """The number of a partition's failures in this process, and the last failure."""
 
     count: int = 0
     reason: str = ""
@@ -182,7 +182,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Where it listens; the real port where port 0 was asked for."""
+        """Return the address at which the server listens; for port 0 with the real port."""
         assert self._listener is not None, "started"
         return self._listener.address
 
@@ -231,7 +231,7 @@ class Server:
         )
 
     def state(self) -> ServerState:
-        """What the server is like at this moment."""
+        """Return the server's state at this moment."""
         membership = self._membership
         clients = self._clients
         is_serving = membership is not None and membership.server_id is not None
@@ -450,7 +450,7 @@ class Server:
         return self._membership.partition_count
 
     def _earlier_count(self) -> int:
-        """How many clients that have mounted a partition know no features."""
+        """Return the number of clients that have mounted a partition and know no features."""
         mounted = {
             connection_id
             for partition in self._partitions.values()

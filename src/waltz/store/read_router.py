@@ -14,10 +14,14 @@ from typing import Final
 from waltz.types import ReplicaId, TransactionId
 
 READ_HEDGE_FACTOR: Final = 4.0
+"""After this many times a replica's smoothed latency without an answer, another replica is asked as
+well."""
+
 READ_HEDGE_SECONDS_MIN: Final = 0.02
+"""The least time before another replica is asked as well."""
+
 READ_HEDGE_SECONDS_MAX: Final = 1.0
-"""A replica that has not answered after so many times its smoothed latency, within these bounds, is
-not waited for alone: another one is asked as well."""
+"""The most time before another replica is asked as well."""
 
 READ_AVOID_SECONDS: Final = 2.0
 READ_LACKS_MAX: Final = 1_000

@@ -277,8 +277,8 @@ class StorageConnection:
         return True
 
     def grow(self, partition_count: int) -> None:
-        """Speak of so many partitions when the connection is made the next time: the node then
-        learns of them if it has not yet."""
+        """Name `partition_count` when the connection is made the next time: the node then learns
+        of new partitions if it has not yet."""
         self._open_request = replace(self._open_request, partition_count=partition_count)
 
     async def close(self) -> None:

@@ -63,7 +63,7 @@ class Tls:
         if settings.files and settings.authorities is None:
             log.warning(
                 "tls_believes_anyone: a certificate is configured and no CAs, so this process shows"
-                " who it is, and believes whoever connects; set trustStore"
+                " who it is, and believes every peer that connects; set trustStore"
             )
 
     def may_be_plain(self, host: str) -> bool:
@@ -118,8 +118,8 @@ def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
     reachable = [str(each) for each in addresses if not is_local(each.host)]
     if reachable and settings.believes_everybody:
         log.warning(
-            "ports_open_to_anyone addresses=%s: whoever reaches them may read, write and remove"
-            " everything, for every client is told the cluster's key; %s, or"
+            "ports_open_to_anyone addresses=%s: every peer that reaches them may read, write and"
+            " remove everything, for every client is told the cluster's key; %s, or"
             " bindAddress to 127.0.0.1 or to a network that you trust; see docs/operating/tls.md",
             ",".join(reachable),
             "set trustStore" if settings.authorities is None else "set plain to never or loopback",

@@ -40,7 +40,7 @@ STATUSES: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
 
 @message_fields
 class AdminMessage(Message):
-    """What every message of this protocol starts with."""
+    """The fields that every message of this protocol starts with."""
 
     sequence_number: Annotated[int, LONG]
 

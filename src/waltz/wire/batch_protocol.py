@@ -48,7 +48,7 @@ class Rejection(NamedTuple):
 
 
 class Outcome(IntEnum):
-    """What became of an append."""
+    """The outcome of an append."""
 
     COMMITTED = 0  # it is transaction `transaction_id`
     NOT_COMMITTED = 1  # it is not in the log and never will be
@@ -121,7 +121,7 @@ class OutcomeResponse(ClientMessage):
 
 @message(70, since=5, audience=Audience.PARTITION)
 class ReadRequest(ClientMessage):
-    """Ask for committed records: at most so many, and no more once there are so many bytes."""
+    """Ask for committed records: at most `count_max`, and no more once `bytes_max` is reached."""
 
     first_transaction_id: Annotated[TransactionId, LONG]
     count_max: Annotated[int, INT]

@@ -1,6 +1,6 @@
 """How clients learn from servers what the cluster is: messages 48 to 55 of the client protocol.
 
-Owns these messages. They carry no request ID: whoever asks may not have a client ID yet.
+Owns these messages. They carry no request ID: the sender may not have a client ID yet.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TopologyRequest(Message):
 
 @message(49, since=5, audience=Audience.ASKER)
 class Topology(Message):
-    """What the cluster is, as one server knows it, who may have lost touch with the others.
+    """The cluster as one server knows it; that server may have lost touch with the others.
 
     `membership_version` grows with every server that comes or goes. Partitions without a server are
     missing.
@@ -126,8 +126,8 @@ class GrowthRequest(Message):
 
 @message(55, since=5, audience=Audience.ASKER)
 class GrowthReport(Message):
-    """How many partitions the server knows of, and how many of the clients that have mounted some
-    speak an earlier version: of those of the Java original it is known that they do not follow."""
+    """The number of partitions that the server knows, and the number of clients with a mounted
+    partition that speak an earlier version: clients of the Java original do not follow a growth."""
 
     request_number: Annotated[int, LONG]
     partition_count: Annotated[int, INT]

@@ -133,8 +133,8 @@ def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | 
 
 
 class FedBuffer:
-    """What has been fed and not been handed over yet, dense and in order: `count` transactions;
-    `byte_count` is of the data that came along."""
+    """Transactions that were fed and not handed over yet, dense and in order: `count` of them;
+    `byte_count` is the size of the data that came along."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -58,7 +58,7 @@ class FrameDecoder:
         self.unfinished_bytes = 0
         """What has arrived of a payload that is not whole yet."""
         self.wanted_bytes = FRAME_HEADER_BYTES
-        """Before so many more have arrived there is no other frame; at least one."""
+        """The bytes, at least 1, that must arrive before there is another frame."""
         self._data = b""
         self._position = 0
         # A payload of which only a part has arrived: the pieces as they came, joined once. Small
@@ -68,7 +68,7 @@ class FrameDecoder:
         self.expect(magic, version, bytes_max)
 
     def expect(self, magic: int, version: int, bytes_max: int) -> None:
-        """Demand this magic and version, and at most so many bytes of payload, from now on."""
+        """Demand this magic and version, and at most `bytes_max` bytes of payload, from now on."""
         self._magic = magic
         self._version = version
         self._bytes_max = bytes_max

@@ -82,7 +82,7 @@ class HandshakeCode(IntEnum):
 
 
 class MagicBytes:
-    """Four fixed bytes: whoever sends others belongs to another protocol (LC-30)."""
+    """Four fixed bytes: a peer that sends other bytes speaks another protocol (LC-30)."""
 
     name = f"4 bytes: {MAGIC_BYTES.decode()}"
     size_min = len(MAGIC_BYTES)
@@ -183,10 +183,10 @@ class HandshakeResponse(Message):
 
 @message(34, since=LIFECYCLE_SINCE, audience=Audience.LINK)
 class ConnectionRestoreRequest(Message):
-    """Go on with a logical connection; its stream is wanted from byte `received` on.
+    """Resume a logical connection; its stream is wanted from byte `received` on.
 
-    `attempt` grows with every request of a connection, so that one that is sent again, by whoever
-    has seen it, is told from the next one.
+    `attempt` grows with every request of a connection, so that a replayed request differs from the
+    next one.
     """
 
     magic: Annotated[bytes, MAGIC]

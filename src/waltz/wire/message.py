@@ -137,7 +137,7 @@ class Message:
 
 
 class Refusal(Message):
-    """What a peer says in place of an answer; `message` is for people."""
+    """A peer's refusal in place of an answer; `message` is for people."""
 
     __slots__ = ()
 
@@ -286,8 +286,8 @@ class FastPath:
 
 
 class _Plan:
-    """How one version has one kind of message, walked in fewer steps than its declaration: numbers
-    that follow on each other are one."""
+    """One kind of message in one version, decoded in fewer steps than its declaration has:
+    adjoining numbers are read in one step."""
 
     def __init__(self, magic: int, version: int, kind: type[Message]) -> None:
         self._magic = magic

@@ -30,7 +30,7 @@ NEVER: Final = -1
 
 
 class Standing(IntEnum):
-    """How a replica stands to the store session of its partition; the numbers are on the wire."""
+    """A replica's standing in the store session of its partition; the numbers are on the wire."""
 
     UNKNOWN = 0
     """It takes part as far as the server knows, and its version cannot say more, or it has not

@@ -50,7 +50,7 @@ class Retained:
 
     @property
     def byte_count(self) -> int:
-        """What is kept."""
+        """Return the bytes that are kept."""
         return self.sent - self._first
 
     @property

@@ -60,7 +60,7 @@ _APPEND_START: Final = struct.Struct(">Bqqi")
 
 @message_fields
 class StorageMessage(Message):
-    """What every message of this protocol starts with."""
+    """The fields that every message of this protocol starts with."""
 
     session_id: Annotated[SessionId, LONG]
     sequence_number: Annotated[int, LONG]

@@ -141,7 +141,7 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
 
 
 def append_result(submission: Submission, error: Exception | None) -> TransactionId | Exception:
-    """Return what whoever waits for a plain append is to be told: it has ended, or it is in the log
+    """Return the result for the caller of a plain append: it has ended, or it is in the log
     and cannot be applied, for another one before it cannot."""
     if submission.transaction_id is not None and not isinstance(error, PartitionBlockedError):
         return submission.transaction_id

@@ -39,7 +39,7 @@ class _Run(Generic[T]):
         return self.first._replace(sequence_number=number)
 
     def trim(self, taken: int) -> None:
-        """Restore that, after so many were taken away in front."""
+        """Restore that after entries were taken away in front."""
         appends = self.appends
         while appends and appends[-1] is None:
             appends.pop()

@@ -1,7 +1,7 @@
 """What became of single appends: asked until the answer is definite.
 
 Owns which questions are open, from where each goes on, and when to ask again. Knows no connection:
-whoever has one sends what `ask` returns, again on every new one.
+the owner of a connection sends what `ask` returns, and again on every new connection.
 """
 
 from __future__ import annotations

@@ -34,9 +34,11 @@ from waltz.server.appends.locked_appends import (
 from waltz.types import NOTHING, ClientId, TransactionId
 
 LOCK_TABLE_SLOTS_PER_CLAIM: Final = 64
+"""The table doubles until it has this many slots per undecided lock, up to the maximum; then one
+lock in ten thousand is refused by a hash collision."""
+
 LOCK_TABLE_SLOTS_MAX: Final = 1 << 20
-"""For each undecided lock so many slots, by doubling their number, unless they would be more than
-that: one lock in ten thousand is then refused by chance. A slot takes 32 bytes."""
+"""The most slots of one table; a slot takes 32 bytes."""
 
 
 COLUMNS_MIN: Final = 32
@@ -47,7 +49,7 @@ _ROUNDS_MAX: Final = 8
 
 
 class Admission(NamedTuple):
-    """What became of a batch of requests, by index; a request in neither map was accepted.
+    """The verdicts on a batch of requests, by index; a request in neither map was accepted.
 
     refused   index -> ID of the transaction estimated to hold a lock.
     waiting   index -> ticket to wait for before the request is checked again.

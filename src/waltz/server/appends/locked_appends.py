@@ -33,10 +33,10 @@ class Request(NamedTuple):
 
 @dataclass(slots=True)
 class LockedAppends:
-    """What the table wants to know of appends, one entry per column each.
+    """The columns of appends that the lock table reads, one entry per append each.
 
     lock_counts   a row per append: write, read and append locks.
-    lock_hashes   those of all appends back to back, in the order of the counts.
+    lock_hashes   the locks of all appends back to back, in the order of the counts.
     """
 
     client_ids: NDArray[np.int32]

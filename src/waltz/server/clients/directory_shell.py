@@ -85,7 +85,7 @@ class Directory:
 
     @property
     def topology(self) -> Topology:
-        """What is known now."""
+        """Return the newest topology that is known."""
         assert self._topology is not None, "started"
         return self._topology
 

@@ -19,7 +19,7 @@ class IdlenessFinding(Enum):
 
 
 class Idleness:
-    """How long one connection has been silent; nobody reads it before `begin_reading`."""
+    """The silence of one connection; it is not read before `begin_reading`."""
 
     def __init__(self, idle_seconds: float, now: float) -> None:
         self._idle_seconds = idle_seconds
@@ -29,7 +29,7 @@ class Idleness:
 
     @property
     def deadline(self) -> float:
-        """When to `step` next."""
+        """Return the time of the next `step`."""
         return self._since + (self._idle_seconds if self._is_reading else self._beat_seconds)
 
     def begin_reading(self, now: float) -> None:

@@ -28,8 +28,10 @@ NO_CONNECTION = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a server offers everybody. `idle_seconds` 0: nobody is too silent; `restore_seconds` 0:
-    nothing is kept of a connection that has ended."""
+    """The terms that a server offers to every client.
+
+    `idle_seconds` 0: silence ends no connection; `restore_seconds` 0: nothing is kept of a
+    connection that has ended."""
 
     cluster_key: UUID
     node_id: ServerId

@@ -67,11 +67,11 @@ BacklogEffect: TypeAlias = WorkedOff | StopReading | ResumeReading
 
 
 class Backlog:
-    """What one partition has to have decided. While it is full, connections with more than a share
-    of it are stopped.
+    """The appends that one partition has not decided. While the backlog is full, connections that
+    hold more than a share of it are not read.
 
-    Requests for data are not added: they may wait for a client that takes no answers, and must not
-    fill the partition for others. The bound of their connection is theirs.
+    Requests for data are not added: they may wait for a client that reads no answers, and must not
+    fill the partition for other clients. The bound of their connection applies to them.
     """
 
     def __init__(self) -> None:

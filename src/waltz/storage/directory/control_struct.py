@@ -147,7 +147,7 @@ FRESH_STRUCTS: Final = encode_fresh_structs(FRESH)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What holds for a partition after its entry was compared with the copy in the node file."""
+    """The promises of a partition after its entry was compared with the copy in the node file."""
 
     entry: Entry | CorruptionError
     repair: bytes | None = None

@@ -93,7 +93,7 @@ class NodeHeader:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What is remembered of one partition.
+    """The memory of one partition.
 
     `struct_copy` is the control struct that this release wrote or found last, zeros if none.
     `index_is_ours` says that this release was the last to write the partition's index at that time,
