@@ -41,28 +41,26 @@ class Mailbox(Generic[E]):
         """Called when an event comes while none waits; None: nobody is to be told."""
         self._clock = clock
         self._capacity = capacity
-        self._events: list[E] = []
+        self.events: list[E] = []
+        """The events that wait, in order of arrival; only `put` and `take` change them."""
         self._senders: list[asyncio.Future[None]] = []
         """Resolved once there is room."""
 
-    def __len__(self) -> int:
-        return len(self._events)
-
     def put(self, event: E) -> None:
-        if not self._events and self.wake is not None:
+        if not self.events and self.wake is not None:
             self.wake()
-        self._events.append(event)
+        self.events.append(event)
 
     async def room(self) -> None:
         """Return once fewer than `capacity` events wait."""
-        while len(self._events) >= self._capacity:
+        while len(self.events) >= self._capacity:
             sender: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._senders.append(sender)
             await sender
 
     def take(self) -> list[E]:
         """Return all events that wait."""
-        events, self._events = self._events, []
+        events, self.events = self.events, []
         if self._senders:
             senders, self._senders = self._senders, []
             for sender in senders:
@@ -72,7 +70,7 @@ class Mailbox(Generic[E]):
 
     async def drain(self, until: float | None) -> list[E]:
         """Return all events that wait, at least one unless the clock reaches `until` first."""
-        if not self._events:
+        if not self.events:
             # Without `asyncio.timeout`, which costs as much as a step of a machine.
             assert self.wake is None, "two tasks drain one mailbox"
             loop = asyncio.get_running_loop()
@@ -161,7 +159,7 @@ class Turns(Generic[E, F]):
         try:
             if self._machine.closed:
                 return
-            if len(self._mailbox):
+            if self._mailbox.events:
                 self._turn(is_due=False)
             else:
                 self._arm(self._machine.deadline)
@@ -185,16 +183,16 @@ class Turns(Generic[E, F]):
         machine, mailbox = self._machine, self._mailbox
         if is_due:
             self._timer = self._timer_for = None
-        elif not len(mailbox):
+        elif not mailbox.events:
             return
         mailbox.wake = None  # a further turn would cost a poll of all sockets
         for _ in range(TURN_STEPS_MAX):
             if not self._step(mailbox.take()):
                 return
-            if not len(mailbox):
+            if not mailbox.events:
                 break
         mailbox.wake = self._wake
-        if len(mailbox):
+        if mailbox.events:
             self._wake()
         if (deadline := machine.deadline) != self._timer_for:
             self._arm(deadline)
@@ -232,7 +230,7 @@ class Turns(Generic[E, F]):
         """Step the machine with `event` at once, unless events wait already or this turn of the
         loop has taken `STEPS_AT_ONCE_MAX` steps in this way: `event` overtakes nothing, and many
         small events still share one step."""
-        if len(self._mailbox) or self._steps_at_once >= STEPS_AT_ONCE_MAX:
+        if self._mailbox.events or self._steps_at_once >= STEPS_AT_ONCE_MAX:
             self._mailbox.put(event)
             return
         if not self._steps_at_once:

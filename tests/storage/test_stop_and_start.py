@@ -117,7 +117,7 @@ def test_what_was_received_is_finished_and_answered(tmp_path: Path) -> None:
         await asyncio.to_thread(HeldFile.reached.wait, 60)
         talker.send(append(1, 3, 1), append(2, 4, 1))
         queue = node._queues[P0]
-        while len(queue._mailbox) < 2:
+        while len(queue._mailbox.events) < 2:
             await asyncio.sleep(0)
         stopping = asyncio.create_task(node.stop())
         await asyncio.sleep(0)

@@ -116,7 +116,7 @@ class PartitionQueue:
             next_transaction_id=self._next_transaction_id,
             drain_seconds=self._drain_seconds,
             scrub_position=scrub_position,
-            queue_requests=len(self._mailbox),
+            queue_requests=len(self._mailbox.events),
             queue_bytes=self._waiting_bytes,
             call_seconds=0.0 if began is None else self._clock.now() - began,
             failure=None if self.failed is None else repr(self.failed),
@@ -193,7 +193,7 @@ class PartitionQueue:
             self._unfinished.clear()
             self._waiting_bytes = 0
         self._has_room.set()
-        if len(self._mailbox):
+        if self._mailbox.events:
             for event in await self._mailbox.drain(None):
                 _drop(event)
 

@@ -145,12 +145,15 @@ class UnderWay:
     def __init__(self) -> None:
         self.byte_count = 0
         self.connection_count = 0
-        """Those that have anything under way."""
-
-    @property
-    def is_crowded(self) -> bool:
+        """The number of connections that have anything under way."""
+        self.is_crowded = False
         """Whether a turn of the loop is long, and a second connection could have a short one."""
-        return self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
+
+    def add(self, byte_count: int, connection_count: int) -> None:
+        """Count both; a negative number takes away."""
+        self.byte_count += byte_count
+        self.connection_count += connection_count
+        self.is_crowded = self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
 
 
 class Intake:
@@ -210,8 +213,7 @@ class Intake:
     def _count(self, byte_count: int) -> None:
         was_idle = not self.byte_count
         self.byte_count += byte_count
-        self._all_under_way.byte_count += byte_count
-        self._all_under_way.connection_count += was_idle - (not self.byte_count)
+        self._all_under_way.add(byte_count, was_idle - (not self.byte_count))
         factor = 2 if self._is_full else 1  # full until half of it is free
         self._is_full = self.byte_count * factor >= CONNECTION_BACKLOG_BYTES_MAX
         self.may_read = not self._is_full and not self._stopped_by
