@@ -36,9 +36,14 @@ def is_alive(pid: int) -> bool:
     [
         ("127.0.0.1", True, False, []),
         ("10.0.0.1", False, True, []),
-        ("10.0.0.1", False, False, ["whoever reaches this machine"]),
-        ("10.0.0.1", True, True, ["the ZooKeeper at 10.0.0.1:7100 asks nobody"]),
-        ("10.0.0.1", True, False, ["whoever reaches this machine", "the ZooKeeper at 10.0.0.1"]),
+        ("10.0.0.1", False, False, ["every process that reaches this machine"]),
+        ("10.0.0.1", True, True, ["the ZooKeeper at 10.0.0.1:7100 authenticates no client"]),
+        (
+            "10.0.0.1",
+            True,
+            False,
+            ["every process that reaches this machine", "the ZooKeeper at 10.0.0.1"],
+        ),
     ],
 )
 def test_what_other_machines_reach_and_believes_everybody_is_told(
