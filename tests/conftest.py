@@ -60,5 +60,5 @@ class Recorder:
             self._long.add(report.nodeid)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        if exitstatus == pytest.ExitCode.OK:
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self._file.write_text(printed(recorded(self._seconds, self._long)))

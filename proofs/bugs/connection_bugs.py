@@ -127,7 +127,7 @@ CONNECTION_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a client loses what it sends while its connection is broken",
         "I12 convergence",
-        Scene(74, "lock_contention", "broken_connections"),
+        Scene(143, "slow_consumer", "broken_connections"),
         Patch(ServerConnection, "_write", _losing_what_nothing_carries),
     ),
     _bug(

@@ -308,6 +308,7 @@ def test_a_new_server_is_connected_and_one_without_partitions_is_left() -> None:
             two.partitions[0].generation = 2
             two.topology = topology_of({0: (two.address, 2)}, version=2)
             one.tell(two.topology)
+            await until(lambda: bool(two.connections))  # until then `one` may still be appended to
             assert await client.append(0, b"b") == 1
             assert len(two.partitions[0].log) == 2
             await until(lambda: not one.connections)
