@@ -82,6 +82,7 @@ def exchange(node_directory: Path, found: str, written: str) -> None:
         file.write(written.encode())
 
 
+@pytest.mark.long
 def test_a_record_damaged_on_all_nodes_costs_no_other_record(tmp_path: Path) -> None:
     """F-20. The nodes learn of it when it is read; after a restart they know, and none votes
     by itself. The partition opens all the same, and says what is lost. A copy that an operator puts

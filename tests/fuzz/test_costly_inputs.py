@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.clusters import ROOT
 from tests.fuzz.costly_inputs import BAD, OF_EXPRESSIONS, PARSERS, sites, sites_in
 
@@ -48,5 +50,6 @@ def test_the_worst_input_of_100_kB_is_cheap_for_every_parser() -> None:
     assert failures() == {}
 
 
+@pytest.mark.long
 def test_a_parser_that_is_too_costly_is_caught() -> None:
     assert failures("--proof").keys() == {each.name for each in BAD}

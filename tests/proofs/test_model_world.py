@@ -123,6 +123,7 @@ def test_what_happens_at_once_leaves_nothing_out(scope: Scope) -> None:
     assert count * 5 < all_count
 
 
+@pytest.mark.long
 def test_with_exchanges_what_happens_at_once_leaves_only_slow_newcomers_out() -> None:
     """A session is filling a new replica while that one has not answered anything yet."""
     scope = Scope(starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, exchanges=1)

@@ -25,7 +25,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("state", one_in(4, QUICK), ids=lambda state: state.name.replace(" ", "_"))
+@pytest.mark.parametrize("state", one_in(8, QUICK), ids=lambda state: state.name.replace(" ", "_"))
 def test_everything_that_is_said_in_a_state_is_so(world: World, state: State) -> None:
     """F-5, F-6, F-7"""
     assert play(world, state).wrong == []

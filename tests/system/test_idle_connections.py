@@ -11,6 +11,7 @@ import pytest
 
 from bench.idle_connections import BEHAVIOURS, TARGETS, measure, working_cluster
 from tests.clusters import RunningCluster
+from tests.shares import one_in
 
 pytestmark = pytest.mark.processes
 
@@ -26,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+@pytest.mark.parametrize("behaviour", one_in(2, BEHAVIOURS))
 def test_connections_that_say_nothing_cost_little(
     cluster: RunningCluster, target: str, behaviour: str
 ) -> None:
