@@ -70,6 +70,7 @@ class Runner:
 
     def __init__(self) -> None:
         self.partition_id = PartitionId(2)
+        self.has_ended = False
         self.mailbox: asyncio.Queue[Received] = asyncio.Queue()
         self.mailbox.put = self.mailbox.put_nowait  # type: ignore[method-assign, assignment]
 

@@ -21,8 +21,8 @@ async def deactivate(
     flush_seconds_max: float,
     nudge_all: Callable[[], None],
 ) -> None:
-    """Take no more for the partitions `leaving`, flush them, and end their contexts, those that
-    have no verdict by then with `error`."""
+    """Take no more for the partitions `leaving`, flush them, and end their contexts and the calls
+    that wait for them, those that have no verdict by then with `error`."""
     for runner in leaving:
         runner.gate.fail(error)
     gone = {runner.partition_id for runner in leaving}
@@ -31,6 +31,7 @@ async def deactivate(
     except (OperationTimeoutError, PartitionBlockedError) as late:
         logger.info("deactivated_with_pending partitions=%s reason=%s", sorted(gone), late)
     for runner in leaving:
+        runner.end_questions(error)
         runner.mailbox.put(PartitionClosed())
     for runner in leaving:
         await runner.idle()

@@ -159,7 +159,10 @@ class PartitionRunner:
         self._failed = FailedAttempts(
             partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
         )
-        self._given_up: Exception | None = None
+        self._error: Exception | None = None
+        """Why nothing more is applied here and no question is answered; None: both go on."""
+        self._applied_through: TransactionId | None = None
+        """The last transaction that `_tell_applied` told of; the machine learns of it later."""
         self._waiting: list[tuple[TransactionId, asyncio.Future[None]]] = []
         self._prepared: Transactions | None = None
         self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
@@ -177,13 +180,25 @@ class PartitionRunner:
 
     async def room(self) -> None:
         """Return once more of the feed may be read from the partition's connection."""
-        await self.mailbox.room()
-        while not (self.machine.has_room or self._stalled or self.machine.closed):
+        while not self.has_ended:
+            await self.mailbox.room()
+            if self.machine.has_room or self._stalled:
+                return
             self._room.clear()
             await self._room.wait()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the partition takes no more of what its connection brings."""
+        return self._error is not None or self.machine.closed
+
     async def outcome(self, request_id: RequestId, after: TransactionId) -> TransactionId | None:
-        """Return where the append is in the log; None if it is not there and never will be."""
+        """Return where the append is in the log; None if it is not there and never will be.
+
+        Raises LocalProtocolError: nobody can say; and what the partition ended with.
+        """
+        if self._error is not None:
+            raise self._error
         future: asyncio.Future[TransactionId | None] = asyncio.get_running_loop().create_future()
         self._outcomes.setdefault(request_id, []).append(future)
         self.mailbox.put(OutcomeWanted(request_id, after))
@@ -192,11 +207,12 @@ class PartitionRunner:
     async def applied(self, transaction_id: TransactionId) -> None:
         """Return once the application has applied the transaction, and all before it.
 
-        Raises PartitionBlockedError: the next one cannot be applied.
+        Raises PartitionBlockedError: the next one cannot be applied; and what the partition ended
+        with.
         """
-        if self._given_up is not None:
-            raise self._given_up
-        if self.machine.mark_known and self.machine.high_water_mark >= transaction_id:
+        if self._error is not None:
+            raise self._error
+        if self._applied_through is not None and self._applied_through >= transaction_id:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((transaction_id, future))
@@ -206,6 +222,8 @@ class PartitionRunner:
             self._waiting.remove((transaction_id, future))
 
     def _tell_applied(self, last: TransactionId) -> None:
+        if self._applied_through is None or last > self._applied_through:
+            self._applied_through = last
         for transaction_id, future in self._waiting:
             if transaction_id <= last and not future.done():
                 future.set_result(None)
@@ -227,7 +245,9 @@ class PartitionRunner:
                 future.set_exception(effect.error)
 
     def end_questions(self, error: Exception) -> None:
-        """End all questions with `error`: no answer will come."""
+        """End all questions with `error`, open ones and later ones: no answer will come."""
+        self._error = self._error or error
+        self._room.set()
         self.fail_waiting(error)
         for futures in self._outcomes.values():
             for future in futures:
@@ -296,7 +316,6 @@ class PartitionRunner:
     def _give_up(self, error: Exception) -> None:
         """Nothing more is applied or written here."""
         logger.error("partition_given_up partition=%d error=%s", self.partition_id, error)
-        self._given_up = error
         self._services.give_up(self.partition_id, error)
         self.end_questions(error)
 

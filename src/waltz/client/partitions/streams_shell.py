@@ -49,7 +49,9 @@ class StreamSide:
                 runs[partition_id].append(message)
             else:
                 runs[partition_id] = [message]
-        touched = [each for key, each in self._runners.items() if key in runs]
+        touched = [
+            each for key, each in self._runners.items() if key in runs and not each.has_ended
+        ]
         for runner in touched:
             runner.mailbox.put(Received(connection_sequence, runs[runner.partition_id]))
         for runner in touched:
