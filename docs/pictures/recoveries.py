@@ -13,8 +13,8 @@ from typing import Final
 import yaml
 
 from docs.pictures.drawing import MARGIN, SMALL, Drawing, width, wrapped
-from tests.store.test_recovery import Bench, closed, diverged, open_state
-from tests.store.world import FakeReplica
+from tests.store.fake_replica import FakeReplica
+from tests.store.recovery_bench import Bench, closed, diverged, open_state
 from waltz.cluster.partition_metadata import ReplicaState
 from waltz.types import ReplicaId
 

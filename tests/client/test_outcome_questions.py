@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.test_client_partition import ME, OTHER, World, only, request, sent, submission
+from tests.client.partition_world import ME, OTHER, World, only, request, sent, submission
 from waltz.client.partitions.client_partition_events import (
     HighWaterMarkLoaded,
     OutcomeWanted,

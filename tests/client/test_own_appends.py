@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.client.test_client_partition import ME, OTHER, request, submission
+from tests.client.partition_world import ME, OTHER, request, submission
 from tests.client.test_partition_batches import rejected
 from waltz.client.appends.bulk_appends import BULK_RETRY_SECONDS
 from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID, OwnAppends

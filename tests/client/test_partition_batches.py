@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from tests.client.test_client_partition import ME, OTHER, World, only, request, sent, submission
+from tests.client.partition_world import ME, OTHER, World, only, request, sent, submission
 from waltz.client.partitions.client_partition_events import (
     Applied,
     ApplyTransactions,

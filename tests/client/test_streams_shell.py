@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.client.test_client_partition import ME, World
+from tests.client.partition_world import ME, World
 from tests.wire.strategies import messages
 from waltz.client.partitions.client_partition_events import Received
 from waltz.client.partitions.streams_shell import StreamSide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.client.test_client_partition import ME, OTHER, request, submission
+from tests.client.partition_world import ME, OTHER, request, submission
 from waltz.client.applying.transactions import Transactions
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends
 from waltz.types import PartitionId, TransactionId

@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from tests.client.test_client_partition import World as ClientWorld
-from tests.client.test_client_partition import only, request, sent, submission
+from tests.client.partition_world import World as ClientWorld
+from tests.client.partition_world import only, request, sent, submission
 from tests.server.builders import (
     append,
     batch,
@@ -24,15 +24,8 @@ from tests.server.builders import (
     request_id,
     tid,
 )
-from tests.server.test_server_partition import (
-    NOT_READY,
-    READY,
-    Bench,
-    feed_of,
-    mounted,
-    opened,
-    wait_in_vain,
-)
+from tests.server.partition_bench import NOT_READY, READY, Bench, feed_of, mounted, opened
+from tests.server.test_server_partition import wait_in_vain
 from tests.server.test_server_shell import ABSENT, PARTITIONS, Caller, World, play
 from waltz.client.partitions.client_partition_events import (
     AppendRefused,

@@ -16,7 +16,7 @@ from tests.server.builders import (
     tid,
     together,
 )
-from tests.server.test_server_partition import Bench, opened
+from tests.server.partition_bench import Bench, opened
 from waltz.record import pack_records
 from waltz.server.appends import outcomes
 from waltz.server.appends.outcomes import place_of

@@ -17,7 +17,7 @@ from tests.server.builders import (
     tid,
     together,
 )
-from tests.server.test_server_partition import READY, Bench, opened
+from tests.server.partition_bench import READY, Bench, opened
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
 from waltz.server.server_partition import RELEASE_SECONDS_MAX, REPEATED
 from waltz.server.server_partition_events import (
@@ -29,13 +29,7 @@ from waltz.server.server_partition_events import (
 )
 from waltz.store.events import AppendsFailed, StoreClosed
 from waltz.types import RequestId, TransactionId
-from waltz.wire.batch_protocol import (
-    AppendRejected,
-    DataWanted,
-    FeedBatch,
-    Reason,
-    Rejection,
-)
+from waltz.wire.batch_protocol import AppendRejected, DataWanted, FeedBatch, Reason, Rejection
 from waltz.wire.client_protocol import ClientMessage, FlushResponse, MountResponse, MountState
 
 NONE = TransactionId(-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.server.builders import PARTITION, batch, mount, request_id, tid
-from tests.server.test_server_partition import Bench
+from tests.server.partition_bench import Bench
 from waltz.limits import RECORD_LIST_RECORDS_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.record import empty_batch, join_batches
 from waltz.server.clients.client_connection import PARTITION_NOT_READY, answer_without_partition

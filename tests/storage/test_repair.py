@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.storage.support import DIRECTORY, OTHER_KEY, batch, fresh_disk, home, random, t
-from tests.storage.test_segments import (
+from tests.storage.segment_chains import (
     filled_disk,
     flip,
     open_chain,
@@ -20,6 +19,7 @@ from tests.storage.test_segments import (
     scrub_all,
     spoil,
 )
+from tests.storage.support import DIRECTORY, OTHER_KEY, batch, fresh_disk, home, random, t
 from waltz.errors import CorruptionError, SegmentFailedError, StorageError, UnavailableError
 from waltz.record import RecordBatch
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth

@@ -7,103 +7,25 @@ from zlib import crc32
 
 import pytest
 
-from tests.storage.support import (
-    DIRECTORY,
-    OTHER_KEY,
-    batch,
-    fresh_disk,
-    home,
-    random,
-    read_independently,
-    record_data,
-    t,
+from tests.storage.segment_files import (
+    IDX,
+    SEG,
+    cut,
+    disk_with,
+    flip,
+    good_records,
+    lose_index_from,
+    ranges,
+    reopen,
+    starts,
 )
-from waltz.errors import CorruptionError, SegmentFailedError
-from waltz.limits import DATA_BYTES_MAX, INDEX_SYNC_RECORDS, OPEN_CHECK_RECORDS
+from tests.storage.support import DIRECTORY, OTHER_KEY, batch, home, random, read_independently, t
+from waltz.errors import CorruptionError
+from waltz.limits import DATA_BYTES_MAX
 from waltz.record import RECORD_HEADER
-from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
-from waltz.storage.log.damage import Damage
-from waltz.storage.log.segment import NoFile, Segment, create_segment
-from waltz.storage.log.segment_recovery import (
-    Opened,
-    TornTail,
-    Trust,
-    indexed_count,
-    is_unfinished,
-    open_segment,
-)
-
-SEG = f"{DIRECTORY}/0/{0:019d}.seg"
-IDX = f"{DIRECTORY}/0/{0:019d}.idx"
-
-
-def disk_with(count: int, *, first: int = 0, size: int | None = None) -> SimulatedDisk:
-    """A partition directory with one closed segment of `count` records, all indexed."""
-    disk = fresh_disk()
-    disk.make_directory(f"{DIRECTORY}/0")
-    disk.sync_directory(DIRECTORY)
-    segment = create_segment(home(disk), t(first), 5)
-    if count:
-        segment.write(batch(first, count, size=size))
-    segment.write_index()
-    segment.close()
-    return disk
-
-
-def reopen(
-    disk: SimulatedDisk,
-    *,
-    mark: int = -1,
-    proof: bool = False,
-    following: int | None = None,
-    first: int = 0,
-    ceiling: int | None = None,
-) -> Opened:
-    """Proof or not is whether our own release was the last to write the index."""
-    trust = Trust(
-        local_low_water_mark=t(mark),
-        index_is_proof=proof,
-        ceiling=None if ceiling is None else t(ceiling),
-    )
-    return open_segment(
-        home(disk),
-        t(first),
-        trust,
-        following=None if following is None else t(following),
-        wall_milliseconds=7,
-    )
-
-
-def lose_index_from(disk: SimulatedDisk, count: int) -> None:
-    """What a power cut may do to entries that were not synced."""
-    cut(disk, IDX, 128 + 8 * count)
-
-
-def ranges(damage: Damage) -> list[tuple[int, int]]:
-    return [(first, following) for first, following in damage]
-
-
-def good_records(segment: Segment, damage: Damage) -> list[int]:
-    """IDs of the records that can be read, each checked; all others must be known as damaged."""
-    found = []
-    for number in range(segment.first_transaction_id, segment.next_transaction_id):
-        if not any(first <= number < following for first, following in damage):
-            records = segment.read(t(number), count_max=1, bytes_max=1)
-            assert records == batch(number, 1)
-            found.append(number)
-    return found
-
-
-def cut(disk: SimulatedDisk, path: str, size: int) -> None:
-    disk.open(path).truncate(size)
-
-
-def flip(disk: SimulatedDisk, path: str, position: int) -> None:
-    disk.damage(path, position, bytes([disk.content(path)[position] ^ 0x10]))
-
-
-def starts(count: int) -> list[int]:
-    return [128 + int(offset) for offset in batch(0, count).offsets]
+from waltz.sim.simulated_disk import DiskOperation
+from waltz.storage.log.segment import NoFile
+from waltz.storage.log.segment_recovery import TornTail, indexed_count, is_unfinished
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 999, 1000, 1001, 2500])
@@ -250,136 +172,6 @@ def test_torn_tail_behind_a_damaged_end_is_left_where_it_is() -> None:
     assert disk.content(SEG) == before
 
 
-def test_records_behind_the_index_are_kept_and_entered() -> None:
-    """Their sync was answered for, the entries were lost in a power cut."""
-    disk = disk_with(40)
-    good = disk.content(IDX)
-    lose_index_from(disk, 11)
-    opened = reopen(disk, proof=True)
-    assert (opened.segment.next_transaction_id, opened.damage, opened.torn) == (40, (), None)
-    assert disk.content(IDX) == good
-
-
-def test_holes_in_the_index_are_filled() -> None:
-    """Any of the entries since the last sync may be missing after a power cut."""
-    draw = random("holes")
-    for _ in range(50):
-        disk = disk_with(300)
-        good = disk.content(IDX)
-        for _ in range(draw.randrange(1, 5)):
-            entry = draw.randrange(300)
-            disk.damage(IDX, 128 + 8 * entry, bytes(8 * min(64, 300 - entry)))
-        opened = reopen(disk, proof=True)
-        assert (opened.segment.next_transaction_id, opened.damage, opened.torn) == (300, (), None)
-        assert disk.content(IDX) == good
-
-
-def test_impossible_entries_are_not_believed() -> None:
-    draw = random("impossible")
-    for value in (1, 127, 2**62, -1, -(2**63), 130):
-        disk = disk_with(300)
-        good = disk.content(IDX)
-        disk.damage(IDX, 128 + 8 * draw.randrange(1, 300), value.to_bytes(8, "big", signed=True))
-        opened = reopen(disk, proof=True)
-        assert (opened.segment.next_transaction_id, opened.damage) == (300, ())
-        assert opened.indexes_healed == 1
-        assert disk.content(IDX) == good
-
-
-def test_damage_below_an_indexed_thousand_is_no_torn_tail() -> None:
-    """SD-17: the index reaches into a thousand only after all below it was synced, whoever
-    wrote it."""
-    ends = starts(2001)
-    disk = disk_with(2001)
-    flip(disk, SEG, ends[1999] + 3)
-    before = disk.content(SEG)
-    opened = reopen(disk)
-    assert ranges(opened.damage) == [(1999, 2000)]
-    assert opened.segment.next_transaction_id == 2001
-    assert disk.content(SEG) == before
-    flip(disk, SEG, ends[1999] + 3)
-    flip(disk, SEG, ends[2000] + 3)
-    opened = reopen(disk)
-    assert (opened.segment.next_transaction_id, opened.damage) == (2000, ())
-    assert opened.torn
-
-
-@pytest.mark.parametrize("multiple", [1000, INDEX_SYNC_RECORDS])
-def test_zeroed_index_entry_at_a_multiple_makes_the_scan_start_earlier(multiple: int) -> None:
-    """Hazard D1: two valid records more, index entry at the multiple zeroed; the original refuses
-    to start."""
-    disk = disk_with(multiple + 2, size=10)
-    good = disk.content(IDX)
-    disk.damage(IDX, 128 + 8 * multiple, bytes(8))
-    opened = reopen(disk)
-    assert (opened.torn, opened.damage) == (None, ())
-    assert opened.segment.next_transaction_id == multiple + 2
-    assert disk.content(IDX) == good
-
-
-def test_index_damaged_after_the_checkpoint_is_rebuilt() -> None:
-    """SD-14: 100 random damages."""
-    draw = random("index")
-    for _ in range(100):
-        disk = disk_with(1100)
-        good = disk.content(IDX)
-        for _ in range(draw.randrange(1, 4)):
-            entry = draw.randrange(1000, 1100)
-            disk.damage(IDX, 128 + 8 * entry, draw.randbytes(8))
-        if draw.random() < 0.5:
-            cut(disk, IDX, draw.randrange(128 + 8 * 1000, len(good)))
-        opened = reopen(disk, mark=draw.choice((-1, 500, 999)), proof=draw.random() < 0.5)
-        assert (opened.segment.next_transaction_id, opened.torn) == (1100, None)
-        assert opened.damage == ()
-        assert disk.content(IDX) == good
-
-
-@pytest.mark.parametrize("size", [None, 0, 50, 128, 128 + 8 * 300 + 3])
-def test_missing_or_short_index_is_rebuilt(size: int | None) -> None:
-    """Hazard D3."""
-    disk = disk_with(1100)
-    good = disk.content(IDX)
-    if size is None:
-        disk.remove(IDX)
-    else:
-        cut(disk, IDX, size)
-    for proof in (False, True):
-        opened = reopen(disk, proof=proof)
-        assert (opened.segment.next_transaction_id, opened.torn) == (1100, None)
-        assert disk.content(IDX)[128:] == good[128:]
-        cut(disk, IDX, 128)
-        opened = reopen(disk, following=1100)
-        assert (opened.segment.next_transaction_id, opened.damage) == (1100, ())
-        assert disk.content(IDX)[128:] == good[128:]
-        cut(disk, IDX, 128 + 8 * 7)
-
-
-def test_index_that_seems_to_be_another_segments_is_made_anew_and_its_size_believed() -> None:
-    """One bit of a header may have changed, and with it a record's: then what was durable is
-    damaged, never a torn tail. Other replicas know what there was."""
-    for place, data in ((12, OTHER_KEY.bytes), (28, b"\0\0\0\7"), (39, b"\1"), (3, b"\1")):
-        disk = disk_with(10)
-        disk.damage(IDX, place, data)
-        disk.damage(SEG, disk.content(SEG).index(record_data(7)), b"\xff")
-        opened = reopen(disk, proof=True)
-        assert (opened.segment.next_transaction_id, opened.damage) == (10, ((7, 8),))
-        disk = disk_with(10)
-        disk.damage(IDX, place, data)
-        opened = reopen(disk, proof=True)
-        assert (opened.segment.next_transaction_id, opened.damage) == (10, ())
-        assert opened.indexes_healed == 10
-        assert len(read_independently(disk.content(SEG), disk.content(IDX))) == 10
-
-
-def test_index_longer_than_the_data_is_cut() -> None:
-    """The original writes entries first."""
-    disk = disk_with(10)
-    cut(disk, SEG, starts(10)[7])
-    opened = reopen(disk)
-    assert (opened.segment.next_transaction_id, opened.torn) == (7, None)
-    assert len(disk.content(IDX)) == 128 + 8 * 7
-
-
 def test_impossible_lengths_end_the_scan() -> None:
     """Hazard D4: checked before it is used."""
     for length in (-1, -(2**31), 2**31 - 1, DATA_BYTES_MAX + 1, 10_000):
@@ -473,28 +265,6 @@ def test_ceiling_cuts_what_is_not_known_to_be_durable() -> None:
     assert reopen(disk, ceiling=100).segment.next_transaction_id == 4
 
 
-def test_index_that_a_failed_sync_has_dropped_is_written_again() -> None:
-    """What is seen of it is what is right, but only seen: no later sync would write it."""
-    disk = disk_with(0)
-    segment = reopen(disk).segment
-    segment.write(batch(0, 40))
-    segment.sync()
-    disk.fault = lambda operation, path: fail_index_sync(operation, path)
-    with pytest.raises(SegmentFailedError):
-        segment.write_index()
-    disk.fault = None
-    segment = reopen(disk, ceiling=40, proof=True).segment
-    for seed in range(5):
-        clone = disk.crash_clone(random(seed))
-        assert clone.content(IDX) == disk.content(IDX)
-        assert len(read_independently(clone.content(SEG), clone.content(IDX))) == 40
-
-
-def fail_index_sync(operation: DiskOperation, path: str) -> None:
-    if operation is DiskOperation.SYNC and path.endswith(".idx"):
-        raise OSError("the sync of the index fails")
-
-
 def test_files_of_another_cluster_or_release_are_refused() -> None:
     """SD-25: two files do not err alike. Nothing was changed."""
     for place, data, message in (
@@ -584,40 +354,3 @@ def test_unfinished_is_only_what_has_no_record() -> None:
         cut(disk, IDX, 128)
     disk.damage(SEG, 128, b"\0")
     assert not is_unfinished(home(disk), t(0))
-
-
-def test_power_cut_while_the_index_is_rebuilt_leaves_no_holes() -> None:
-    """Half of the entries may be on disk, and the next opening looks at the last ones only."""
-    count = 2 * INDEX_SYNC_RECORDS + 500
-    disk = disk_with(count, size=1)
-    disk.remove(IDX)
-    disk.sync_directory(f"{DIRECTORY}/0")
-    draw = random("rebuild")
-    clones: list[SimulatedDisk] = []
-    disk.fault = lambda operation, _: clones.extend(
-        disk.crash_clone(draw) for _ in range(4) if operation is not DiskOperation.READ
-    )
-    reopen(disk)
-    disk.fault = None
-    assert len(clones) > 20
-    for clone in clones:
-        opened = reopen(clone, proof=True)
-        assert (opened.segment.next_transaction_id, opened.torn) == (count, None)
-        assert clone.content(IDX)[128:] == disk.content(IDX)[128:]
-
-
-def test_opening_reads_the_newest_records_only_where_the_index_is_whole() -> None:
-    """However many there are since the last sync of the index."""
-    count = INDEX_SYNC_RECORDS - 1
-    disk = disk_with(count)
-    ends = starts(count)
-    flip(disk, SEG, ends[count - OPEN_CHECK_RECORDS - 1] + 37)
-    opened = reopen(disk, proof=True)
-    assert opened.damage == ()
-    with pytest.raises(CorruptionError):
-        opened.segment.read(t(count - OPEN_CHECK_RECORDS - 1), count_max=1, bytes_max=1)
-    flip(disk, SEG, ends[count - OPEN_CHECK_RECORDS + 1] + 37)
-    opened = reopen(disk, proof=True)
-    assert len(opened.damage) == 1
-    disk.damage(IDX, 128 + 8 * 5, bytes(8))
-    assert len(reopen(disk, proof=True).damage) == 2

@@ -6,32 +6,22 @@ Rows ST-07, ST-22 to ST-37. Replicas are plain objects; everything is by value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 from random import Random
 
 import pytest
 
-from tests.store.world import FakeReplica, RefusedError
-from waltz.cluster.partition_metadata import (
-    SESSION_CLIMB,
-    PartitionMetadata,
-    ReplicaState,
-    last_session,
-)
-from waltz.record import NewRecord, RecordBatch, join_batches, pack_records
+from tests.store.fake_replica import FakeReplica, RefusedError
+from tests.store.recovery_bench import ALL, A, B, Bench, C, D, E, closed, node, open_state
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState, last_session
 from waltz.store.judgement import RecoveryStanding, judge
 from waltz.store.recovery import (
     AdmitReplicas,
     CopyRecords,
     EndRecovery,
     HighWaterMarkResolved,
-    Recovery,
-    RecoveryEffect,
-    RecoveryEvent,
     recovered_metadata,
 )
 from waltz.store.requests import (
-    AppendToReplica,
     AskMaxTransactionId,
     AskSessionInfo,
     DropReplica,
@@ -39,141 +29,14 @@ from waltz.store.requests import (
     MetadataReadFailed,
     MetadataWriteFailed,
     MetadataWritten,
-    ReadFromReplica,
     ReadMetadata,
-    ReplicaConnected,
-    ReplicaLink,
     ReplicaLost,
-    RequestAnswered,
-    RequestFailed,
-    SendRequest,
     SetLowWaterMark,
     TruncateReplica,
     WriteMetadata,
 )
 from waltz.types import NO_SESSION, NOTHING, Generation, ReplicaId, SessionId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
-
-A, B, C, D, E = (ReplicaId(f"{name}:1") for name in "abcde")
-ALL = (A, B, C, D, E)
-
-
-def record(transaction_id: int) -> RecordBatch:
-    request_id = transaction_id.to_bytes(16, "big")
-    return pack_records(TransactionId(transaction_id), [NewRecord(request_id, 0, b"", 0)])
-
-
-def node(replica_id: ReplicaId, session: int, mark: int, last: int) -> FakeReplica:
-    log = [record(transaction_id) for transaction_id in range(last + 1)]
-    return FakeReplica(
-        replica_id, log, len(log), SessionId(session), TransactionId(mark), TransactionId(mark)
-    )
-
-
-def open_state(session: int) -> ReplicaState:
-    return ReplicaState(SessionId(session), None)
-
-
-def closed(session: int, mark: int) -> ReplicaState:
-    return ReplicaState(SessionId(session), TransactionId(mark))
-
-
-class Bench:
-    """A recovery with its replicas, done step by step; `absent` ones are not reached."""
-
-    def __init__(
-        self,
-        session: int,
-        states: Mapping[ReplicaId, ReplicaState],
-        nodes: Sequence[FakeReplica],
-        assigned: Sequence[ReplicaId] | None = None,
-    ) -> None:
-        self.nodes = {each.replica_id: each for each in nodes}
-        self.assigned = tuple(assigned or states or self.nodes)
-        self.stored = PartitionMetadata(Generation(1), SessionId(session), dict(states))
-        self.recovery = Recovery(self.stored, 1, self.assigned)
-        self.version = 1
-        self.waiting: list[RecoveryEffect] = []
-        self.log: list[RecoveryEffect] = []
-        self.writes = True
-
-    def link(self, replica_id: ReplicaId) -> ReplicaLink:
-        return ReplicaLink(self.stored.session_id, replica_id, 1)
-
-    def connect(self, *replica_ids: ReplicaId) -> None:
-        self.feed(*(ReplicaConnected(self.link(each)) for each in replica_ids))
-
-    def fail_to_read(self, copy: RecoveryEffect) -> None:
-        assert isinstance(copy, CopyRecords)
-        read = ReadFromReplica(copy.first, 10, self.link(copy.replica_id))
-        self.feed(RequestFailed(self.link(copy.source), read, "unreadable"))
-
-    def feed(self, *events: RecoveryEvent) -> None:
-        effects = self.recovery.step(events, 0.0)
-        self.recovery.check_invariants()
-        self.log += effects
-        self.waiting += effects
-
-    def reach(self, *replica_ids: ReplicaId) -> Bench:
-        for replica_id in replica_ids:
-            self.connect(replica_id)
-        return self.run()
-
-    def run(self, count: int = 10_000) -> Bench:
-        """Do up to `count` of the things that were asked for."""
-        while self.waiting and count:
-            count -= 1
-            self.do(self.waiting.pop(0))
-        return self
-
-    def do(self, effect: RecoveryEffect) -> None:
-        match effect:
-            case SendRequest(link, request):
-                replica = self.nodes[link.replica_id]
-                replica.announce(self.recovery.session_id)
-                answer = replica.process(self.recovery.session_id, request)
-                self.feed(RequestAnswered(link, request, answer))
-            case CopyRecords(replica_id, source, first, through):
-                found = self.nodes[source].log[first : min(through, first + 9) + 1]
-                if not found:
-                    self.fail_to_read(effect)
-                    return
-                append = AppendToReplica(join_batches(found))
-                self.nodes[replica_id].process(self.recovery.session_id, append)
-                self.feed(RequestAnswered(self.link(replica_id), append, None))
-            case WriteMetadata(metadata, version):
-                if self.writes:
-                    assert version == self.version
-                    self.stored, self.version = metadata, version + 1
-                    self.feed(MetadataWritten(self.version))
-            case _:
-                pass
-
-    def mark(self) -> TransactionId | None:
-        return self.recovery.high_water_mark
-
-    def admitted(self) -> tuple[ReplicaId, ...]:
-        return self.recovery.admitted
-
-    def newest(self) -> RecoveryEffect:
-        return self.log[-1]
-
-    @property
-    def lasts(self) -> dict[ReplicaId, int]:
-        return {replica_id: replica.last for replica_id, replica in self.nodes.items()}
-
-    def next_session(self, assigned: Sequence[ReplicaId] | None = None) -> Bench:
-        session = SessionId(self.stored.session_id + 1)
-        return Bench(
-            session, self.stored.replica_states, [*self.nodes.values()], assigned or self.assigned
-        )
-
-    def asked(self, replica_id: ReplicaId) -> list[object]:
-        return [
-            effect.request
-            for effect in self.log
-            if isinstance(effect, SendRequest) and effect.link.replica_id == replica_id
-        ]
 
 
 def test_the_last_session_is_the_one_that_open_states_name() -> None:
@@ -586,108 +449,3 @@ def test_requests_of_a_simple_recovery_are_those_of_the_original() -> None:
 def test_a_refusal_is_not_an_answer() -> None:
     with pytest.raises(RefusedError):
         node(A, 4, 3, 5).process(SessionId(2), AskSessionInfo())
-
-
-# Metadata that were set back
-
-
-def test_one_that_has_joined_since_the_metadata_were_copied_votes() -> None:
-    """C joined session 4 late and has committed 8 to 13 with A. Written off at 3 by the metadata of
-    before, it would be cut, and A alone would hold what was acknowledged."""
-    states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}
-    for first, second in ((B, C), (C, B), (A, C), (C, A), (A, B), (B, A)):
-        nodes = [node(A, 4, 8, 13), node(B, 4, 8, 8), node(C, 4, 8, 13)]
-        bench = Bench(5, states, nodes).reach(first, second)
-        assert bench.mark() == 13
-        bench.reach(*({A, B, C} - {first, second}))
-        assert bench.lasts == {A: 13, B: 13, C: 13}
-        assert same_logs(bench)
-
-
-def test_a_mark_of_the_last_session_alone_makes_no_voter_of_a_closed_replica() -> None:
-    """Nor does a mark of a session of the same number that was given before the set-back."""
-    states = {A: open_state(4), B: open_state(4), C: closed(3, 3)}
-    nodes = [node(A, 4, 8, 13), node(B, 4, 8, 13), diverged(C, 4, 10, 10, 3)]
-    bench = Bench(5, states, nodes).reach(C)
-    assert bench.lasts[C] == 3
-    bench.reach(A, B)
-    assert bench.mark() == 13
-    assert same_logs(bench)
-
-
-def diverged(replica_id: ReplicaId, session: int, mark: int, last: int, own: int) -> FakeReplica:
-    """As `node`, but the last `own` records are such as nobody else has."""
-    found = node(replica_id, session, mark, last)
-    for number in range(last + 1 - own, last + 1):
-        request_id = b"x" + number.to_bytes(15, "big")
-        found.log[number] = pack_records(TransactionId(number), [NewRecord(request_id, 0, b"", 0)])
-    return found
-
-
-def same_logs(bench: Bench) -> bool:
-    blocks = [[each.block for each in found.log] for found in bench.nodes.values()]
-    return all(block == blocks[0] for block in blocks)
-
-
-CLIMBED = 9 + SESSION_CLIMB
-
-
-@pytest.mark.parametrize("order", list(permutations((A, B, C))))
-def test_set_back_metadata_do_not_let_a_stale_replica_vote(
-    order: tuple[ReplicaId, ...],
-) -> None:
-    """By the metadata all three are of session 5; since then A and B alone were in session 9."""
-    states = {each: open_state(5) for each in (A, B, C)}
-    nodes = [node(A, 9, 100, 120), node(B, 9, 100, 118), diverged(C, 5, 70, 103, 20)]
-    bench = Bench(CLIMBED, states, nodes).reach(*order)
-    assert bench.mark() in (118, 120)
-    assert bench.recovery.admitted
-    assert same_logs(bench)
-    assert set(bench.lasts.values()) == {bench.mark()}
-
-
-def test_a_replica_that_was_away_is_cut_to_what_it_knows_in_the_session_after_too() -> None:
-    states = {each: open_state(5) for each in (A, B, C)}
-    nodes = [node(A, 9, 100, 120), node(B, 9, 100, 120), diverged(C, 5, 70, 103, 20)]
-    bench = Bench(CLIMBED, states, nodes).reach(A, B)
-    assert bench.mark() == 120
-    assert bench.stored.replica_states[C] == closed(9, 120)
-    following = bench.next_session().reach(A, B, C)
-    assert not following.recovery.is_set_back
-    assert same_logs(following)
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [node(A, 9, 100, 120), node(C, 5, 70, 103)],
-        [node(A, 12, 110, 110), node(B, 9, 100, 110)],
-        [node(A, 9, 100, 120), node(B, -1, -1, -1), node(C, 5, 70, 103)],
-        [node(A, 9, 100, 120)],
-    ],
-)
-def test_without_a_majority_that_knows_nothing_is_decided_and_nothing_is_cut(
-    nodes: list[FakeReplica],
-) -> None:
-    states = {each: open_state(5) for each in (A, B, C)}
-    lasts = [each.last for each in nodes]
-    bench = Bench(CLIMBED, states, nodes).reach(*(each.replica_id for each in nodes))
-    assert bench.mark() is None
-    assert [each.last for each in nodes] == lasts
-
-
-def test_a_climb_that_went_no_further_is_gone_on_with_by_the_next_server() -> None:
-    """A has begun the session that outran the others, and no metadata say so."""
-    states = {each: open_state(5) for each in (A, B, C)}
-    nodes = [node(A, CLIMBED, 120, 120), node(B, 9, 100, 120), node(C, 9, 100, 125)]
-    bench = Bench(CLIMBED + 1, states, nodes).reach(A, B, C)
-    assert bench.mark() == 120
-    assert set(bench.lasts.values()) == {120}
-
-
-def test_a_blank_replica_of_set_back_metadata_is_filled_and_does_not_vote() -> None:
-    states = {each: open_state(5) for each in (A, B, C)}
-    nodes = [node(A, 9, 100, 120), node(B, -1, -1, -1), node(C, 9, 100, 120)]
-    bench = Bench(CLIMBED, states, nodes).reach(B, A, C)
-    assert bench.mark() == 120
-    assert same_logs(bench)

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.store.world import FakeReplica, RefusedError
+from tests.store.fake_replica import FakeReplica, RefusedError
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.limits import BATCHES_IN_FLIGHT_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
