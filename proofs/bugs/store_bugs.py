@@ -31,7 +31,7 @@ def _off_by_one(_: Callable[[int], int]) -> Callable[[int], int]:
 def _acknowledging_all_sent(_: Callable[..., None]) -> Callable[..., None]:
     def appended(self: Any, batch: Any) -> None:
         self._in_flight_count -= 1
-        self.acknowledged_through = self._sent_through
+        self.acknowledged_through = self.lacks - 1
 
     return appended
 
@@ -40,7 +40,7 @@ def _counting_what_is_sent(append: Callable[..., Any]) -> Callable[..., Any]:
     def appended(self: Any, batch: Any) -> Any:
         request = append(self, batch)
         if request is not None:
-            self.acknowledged_through = self._sent_through
+            self.acknowledged_through = self.lacks - 1
         return request
 
     return appended

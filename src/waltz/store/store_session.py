@@ -385,7 +385,7 @@ class StoreSession:
         reader = self._reader(source, request)
         if reader is None:
             return
-        reader.read_succeeded(copy)
+        reader.reads.succeed(copy)
         append = AppendToReplica(copy)
         if reader.phase is ReplicaPhase.LIVE:
             sent = reader.append(append)
@@ -408,7 +408,7 @@ class StoreSession:
 
     def _fail_read(self, source: ReplicaSession, request: ReadFromReplica, reason: str) -> None:
         if reader := self._reader(source, request):
-            reader.read_failed()
+            reader.reads.fail()
             if reader.phase is ReplicaPhase.RECOVERING:
                 self._to_recovery.append(RequestFailed(source.link, request, reason))
 
@@ -416,14 +416,14 @@ class StoreSession:
         """Return the replica that waits for the answer; None if it has given the read up."""
         assert request.reader is not None, "a session reads only for its replicas"
         reader = self._current(request.reader)
-        if reader is None or not reader.is_reading(source.replica_id, request):
+        if reader is None or not reader.reads.is_under_way(source.replica_id, request):
             return None
         return reader
 
     def _stop_reading_from(self, source: ReplicaSession, reason: str) -> None:
         for reader in self._replicas.values():
-            if reader.source == source.replica_id and reader.reading is not None:
-                self._fail_read(source, reader.reading, reason)
+            if reader.reads.source == source.replica_id and reader.reads.request is not None:
+                self._fail_read(source, reader.reads.request, reason)
 
     def _lose(self, replica: ReplicaSession, reason: str) -> None:
         self._repairer.forget(replica.replica_id)
@@ -451,7 +451,7 @@ class StoreSession:
                 self._send(effect)
             case CopyRecords(replica_id, source_id, first, through):
                 replica, source = self._replicas[replica_id], self._replicas[source_id]
-                self._effects.append(replica.read_from(source, first, through))
+                self._effects.append(replica.reads.ask(replica.link, source.link, first, through))
             case AdmitReplicas(replica_ids):
                 self._admit(replica_ids)
             case DropReplica(link, reason):
@@ -532,12 +532,14 @@ class StoreSession:
             for source in self._replicas.values()
             if source.phase is ReplicaPhase.LIVE and source.acknowledged_through is not None
         )
-        source_id = choose_source(replica.lacks, holdings, replica.read_failures)
+        source_id = choose_source(replica.lacks, holdings, replica.reads.failures)
         if source_id is not None and source_id != replica.replica_id:
             source = self._replicas[source_id]
             assert source.acknowledged_through is not None
             through = min(self.high_water_mark, source.acknowledged_through)
-            self._effects.append(replica.read_from(source, replica.lacks, through))
+            self._effects.append(
+                replica.reads.ask(replica.link, source.link, replica.lacks, through)
+            )
 
     # Repair
 
