@@ -70,10 +70,10 @@ def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
 
 
 def _resuming_unwritten(settle: Callable[..., None]) -> Callable[..., None]:
-    def settled(self: Any, session: Any) -> None:
+    def settled(self: Any, session_id: Any, mark: Any) -> None:
         while self._unsettled:
             self._effects.append(Committed(self._unsettled.popleft()))
-        settle(self, session)
+        settle(self, session_id, mark)
 
     return settled
 

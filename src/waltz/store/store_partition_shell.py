@@ -243,11 +243,6 @@ class StorePartition:
                     await is_over.wait()
         self._looked_at = began
 
-    @property
-    def damage(self) -> tuple[ReplicaDamage, ...]:
-        """The replicas that are known to be damaged now, and what of it nobody can supply."""
-        return self._keeper.damage
-
     async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         """Return committed records from `first` on: at least one unless `first` is beyond the last.
 
