@@ -170,14 +170,15 @@ def test_large_pieces_are_done_one_per_turn_of_the_loop() -> None:
     asyncio.run(scenario())
 
 
-def test_turns_wait_in_the_lane_while_there_is_one() -> None:
+def test_turns_wait_in_the_lane_while_it_is_used() -> None:
     async def scenario() -> None:
-        lanes: list[Lane | None] = [Lane()]
+        lane = Lane()
+        lane.is_used = True
         performed: list[str] = []
         mailboxes = [Mailbox[str](LoopClock(), capacity=10) for _ in range(2)]
         tasks = [
             asyncio.create_task(
-                Turns(Recorder(), mailbox, host(), performed.append, lane=lambda: lanes[0]).run()
+                Turns(Recorder(), mailbox, host(), performed.append, lane=lane).run()
             )
             for mailbox in mailboxes
         ]
@@ -188,7 +189,7 @@ def test_turns_wait_in_the_lane_while_there_is_one() -> None:
         assert len(performed) == 1, "one machine per turn of the loop"
         await asyncio.sleep(0)
         assert len(performed) == 2
-        lanes[0] = None
+        lane.is_used = False
         for mailbox in mailboxes:
             mailbox.put("end")
         await asyncio.sleep(0)

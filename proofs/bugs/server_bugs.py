@@ -12,6 +12,7 @@ from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.server.appends.appends import rejected
 from waltz.server.appends.lock_table import LockTable
+from waltz.server.appends.reservations import Reservations
 from waltz.server.appends.undecided import Undecided
 from waltz.server.feeding.transaction_data import DataRequests
 from waltz.server.server_partition import ServerPartition
@@ -93,7 +94,7 @@ def _deciding_only(_: Callable[..., None]) -> Callable[..., None]:
 def _overtaking(reserve: Callable[..., None]) -> Callable[..., None]:
     def reserved(self: Any, request: Any, until: int) -> None:
         reserve(self, request, until)
-        self._client_until.clear()
+        self.client_until.clear()
 
     return reserved
 
@@ -229,7 +230,7 @@ SERVER_BUGS: Final = (
     Bug(
         name="a client's append overtakes an earlier one that waits",
         breaks="I5 verdicts",
-        patches=(Patch(LockTable, "_reserve", _overtaking),),
+        patches=(Patch(Reservations, "reserve", _overtaking),),
         workloads=("append", "lock_contention"),
         plans=("power_cut",),
         caught=Scene(1023, "append", "power_cut"),

@@ -31,7 +31,7 @@ def _off_by_one(_: Callable[[int], int]) -> Callable[[int], int]:
 def _acknowledging_all_sent(_: Callable[..., None]) -> Callable[..., None]:
     def appended(self: Any, batch: Any) -> None:
         self._in_flight_count -= 1
-        self.acknowledged_through = self._sent_through
+        self.acknowledged_through = self.lacks - 1
 
     return appended
 
@@ -40,7 +40,7 @@ def _counting_what_is_sent(append: Callable[..., Any]) -> Callable[..., Any]:
     def appended(self: Any, batch: Any) -> Any:
         request = append(self, batch)
         if request is not None:
-            self.acknowledged_through = self._sent_through
+            self.acknowledged_through = self.lacks - 1
         return request
 
     return appended
@@ -70,10 +70,10 @@ def _writing_again(close: Callable[..., None]) -> Callable[..., None]:
 
 
 def _resuming_unwritten(settle: Callable[..., None]) -> Callable[..., None]:
-    def settled(self: Any, session: Any) -> None:
+    def settled(self: Any, session_id: Any, mark: Any) -> None:
         while self._unsettled:
             self._effects.append(Committed(self._unsettled.popleft()))
-        settle(self, session)
+        settle(self, session_id, mark)
 
     return settled
 

@@ -60,7 +60,7 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "SessionKeeper._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
     "Recovery._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
     "ReplicaSession._retry_seconds": lambda *_: 0.0,
-    "ReplicaSession._read_retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
+    "CopyReads._retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
     # Its time has come, or has not.
     "SessionKeeper._renew_at": lambda at, keeper: (
         SOON if at > NOW or vars(keeper)["_renewal"] is None else NOW
@@ -74,7 +74,7 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "CopySize._records": lambda count, _: min(count, FIRST_COPY_RECORDS),
     # An attempt given up leaves nothing behind that could be taken for the next one.
     "ReplicaLink.attempt": lambda *_: 1,
-    "ReplicaSession.read_failures": lambda _, session: _once(session.read_failures),
+    "CopyReads.failures": lambda _, reads: _once(reads.failures),
     "Recovery._failed_reads": lambda _, recovery: _once(vars(recovery)["_failed_reads"]),
 }
 """What is left of a frozen field of an object where not all of it matters, by class and name."""

@@ -17,7 +17,7 @@ from proofs.model.scope import LOST_HELPER_INVARIANTS, Scope
 from proofs.patches import Patch
 from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import PartitionMetadata
-from waltz.store import recovery, session_keeper, store_session
+from waltz.store import quorum_appends, recovery, session_keeper
 from waltz.store.events import AppendsFailed
 from waltz.store.judgement import RecoveryStanding
 from waltz.store.recovery import Recovery
@@ -188,7 +188,7 @@ MUTATIONS: Final = (
     Case(
         "one replica of three is enough to commit",
         SMALL,
-        patches=(Patch(store_session, "commit_mark", lambda _: lambda marks, _: max(marks)),),
+        patches=(Patch(quorum_appends, "commit_mark", lambda _: lambda marks, _: max(marks)),),
         invariants=HARM,
     ),
     Case(

@@ -98,6 +98,8 @@ class Lane:
     pieces the loop serves all sockets, so small work does not wait for all of the large work."""
 
     def __init__(self) -> None:
+        self.is_used = False
+        """Whether turns queue in the lane now; the owner of the lane says so."""
         self._waiting: deque[Callable[[], object]] = deque()
 
     def put(self, piece: Callable[[], object]) -> None:
@@ -133,11 +135,11 @@ class Turns(Generic[E, F]):
         host: Host,
         perform: Callable[[F], None],
         *,
-        lane: Callable[[], Lane | None] = lambda: None,
+        lane: Lane | None = None,
     ) -> None:
-        """`lane` returns the lane in which a turn that events cause has to queue; None: none."""
+        """A turn that events cause queues in `lane` while the lane is used."""
         self._machine = machine
-        self._lane = lane
+        self._lane = Lane() if lane is None else lane
         self._mailbox = mailbox
         self._clock = host.clock
         self._inspect = host.inspect
@@ -170,8 +172,8 @@ class Turns(Generic[E, F]):
             self._over.cancel()
 
     def _wake(self) -> None:
-        if (lane := self._lane()) is not None:
-            lane.put(partial(self._context.run, self._turn, False))
+        if self._lane.is_used:
+            self._lane.put(partial(self._context.run, self._turn, False))
         else:
             self._loop.call_soon(self._turn, False, context=self._context)
 

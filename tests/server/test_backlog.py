@@ -128,7 +128,8 @@ def test_what_a_closed_partition_had_is_not_counted_any_more() -> None:
 
 
 def test_what_all_connections_have_under_way_is_one_sum_and_ends_with_each() -> None:
-    together = UnderWay()
+    noted: list[bool] = []
+    together = UnderWay(noted.append)
     one, other = Intake(together), Intake(together)
     one.take(1, CROWDED_BYTES_MIN - 1)
     crowded = [together.is_crowded]
@@ -137,6 +138,7 @@ def test_what_all_connections_have_under_way_is_one_sum_and_ends_with_each() -> 
     other.settle(1, 1)
     crowded.append(together.is_crowded)
     assert crowded == [False, True, False]
+    assert noted == [True, False], "only changes"
     one.take(1, 1)
     assert together.byte_count >= CROWDED_BYTES_MIN
     assert not together.is_crowded, "one has nobody to make room for"

@@ -204,9 +204,9 @@ def test_who_is_kept_too_much_for_is_given_up(tmp_path: Path) -> None:
         caller.break_off()
         await until(lambda: server.state().broken_connections == 1)
         half = padding(RETAINED_BYTES_MAX // 2)
-        server.send(1, [half])
+        server._clients.send(1, [half])
         assert RETAINED_BYTES_MAX // 2 <= server.state().retained_bytes <= RETAINED_BYTES_MAX
-        server.send(1, [half])
+        server._clients.send(1, [half])
         assert server.state().connections == server.state().retained_bytes == 0
         await until(lambda: server.state().partitions[0].mounts == 0)
         assert not (await caller.restore()).restored
@@ -223,7 +223,7 @@ def test_who_is_given_up_when_its_time_is_up_is_released_once(tmp_path: Path) ->
         caller.break_off()
         await until(lambda: server.state().broken_connections == 1)
         time.sleep(0.3)  # the timer is overdue
-        server.send(1, [padding(RETAINED_BYTES_MAX + 1)])
+        server._clients.send(1, [padding(RETAINED_BYTES_MAX + 1)])
         assert server.state().connections == server.state().broken_connections == 0
         await until(lambda: server.state().partitions[0].mounts == 0)
 

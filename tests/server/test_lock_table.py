@@ -364,9 +364,9 @@ def state(table: LockTable) -> tuple[object, ...]:
     return (
         table._marks.tolist(),
         table._claims.table.tolist(),
-        table._reservations.tolist(),
-        table._reserved_until,
-        table._client_until,
+        table._reservations.table.tolist(),
+        table._reservations.until,
+        table._reservations.client_until,
         [ticket for claimed in table._claims._undecided for ticket in claimed.tickets],
         [lock for claimed in table._claims._undecided for lock in claimed.locks],
     )

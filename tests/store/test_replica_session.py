@@ -126,23 +126,23 @@ def test_what_it_has_synced_stays_counted_when_it_is_lost() -> None:
 def test_it_reads_one_batch_at_a_time_and_waits_longer_after_failures() -> None:
     """ST-14, ST-15."""
     replica, source = live(4), ReplicaSession(SessionId(3), B)
-    read = replica.read_from(source, TransactionId(5), TransactionId(9))
+    read = replica.reads.ask(replica.link, source.link, TransactionId(5), TransactionId(9))
     assert read.link == source.link
     assert read.request == ReadFromReplica(TransactionId(5), 5, replica.link)
     assert not replica.has_room
     assert isinstance(read.request, ReadFromReplica)
-    assert replica.is_reading(B, read.request)
-    assert not replica.is_reading(A, read.request)
-    replica.read_failed()
-    assert replica.source is None
-    assert replica.read_failures == {B: 1}
-    again = replica.read_from(source, TransactionId(5), TransactionId(9))
+    assert replica.reads.is_under_way(B, read.request)
+    assert not replica.reads.is_under_way(A, read.request)
+    replica.reads.fail()
+    assert replica.reads.source is None
+    assert replica.reads.failures == {B: 1}
+    again = replica.reads.ask(replica.link, source.link, TransactionId(5), TransactionId(9))
     assert again.delay_seconds == 0.1
     assert not replica.is_busy
-    replica.read_succeeded(batch(5, 5))
+    replica.reads.succeed(batch(5, 5))
     copied = AppendToReplica(batch(5, 5))
     sent = replica.append(copied)
     assert sent is not None
     assert sent.request is copied
-    third = replica.read_from(source, TransactionId(10), TransactionId(10))
+    third = replica.reads.ask(replica.link, source.link, TransactionId(10), TransactionId(10))
     assert third.delay_seconds == 0.0

@@ -31,6 +31,7 @@ from waltz.system.real_host import real_host
 from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
 from waltz.wire.header_columns import header_columns
 from waltz.wire.message import Codec
+from waltz.wire.report_protocol import Standing
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -380,7 +381,7 @@ def test_a_record_that_rots_while_the_session_is_open_is_repaired(tmp_path: Path
             await eventually(is_whole)
 
             async def is_told() -> bool:
-                return store.partition.damage == ()
+                return store.partition.report().count(Standing.DAMAGED) == 0
 
             await eventually(is_told)
             assert store.sessions == [0]
@@ -402,12 +403,13 @@ def test_what_every_replica_has_damaged_is_told_and_left_alone(
             async def is_told() -> bool:
                 with pytest.raises(UnavailableError, match="cannot read transaction 7"):
                     await store.partition.read(TransactionId(7), 1)
-                return len([damage for damage in store.partition.damage if damage.unsupplied]) == 3
+                texts = [each.text for each in store.partition.report().replicas]
+                return texts == ["records 7-7 are damaged, and no replica gives 7-7"] * 3
 
             await eventually(is_told)
-            damage = store.partition.damage
-            assert {each.link.replica_id for each in damage} == {*map(nodes.replica_id, range(3))}
-            assert {each.unsupplied for each in damage} == {((7, 8),)}
+            replicas = store.partition.report().replicas
+            assert {each.replica_id for each in replicas} == {*map(nodes.replica_id, range(3))}
+            assert {each.standing for each in replicas} == {Standing.DAMAGED}
             await store.append("appends go on")
             said = [line for line in caplog.messages if line.startswith("damage_not_repairable")]
             assert len(said) == 3

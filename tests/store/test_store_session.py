@@ -13,6 +13,7 @@ from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.limits import BATCHES_IN_FLIGHT_MAX
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.store.events import Committed
+from waltz.store.quorum_appends import RECENT_BATCH_BYTES_MAX, QuorumAppends
 from waltz.store.requests import (
     AppendToReplica,
     ConnectReplica,
@@ -30,12 +31,7 @@ from waltz.store.requests import (
     SendRequest,
     WriteMetadata,
 )
-from waltz.store.store_session import (
-    RECENT_BATCH_BYTES_MAX,
-    SessionEffect,
-    SessionEvent,
-    StoreSession,
-)
+from waltz.store.store_session import SessionEffect, SessionEvent, StoreSession
 from waltz.types import Generation, ReplicaId, SessionId, TransactionId
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")
@@ -58,6 +54,11 @@ class Bench:
         self.log: list[SessionEffect] = []
         self.version = 0
         self.step()
+
+    @property
+    def appends(self) -> QuorumAppends:
+        assert self.session.appends is not None, "open"
+        return self.session.appends
 
     def step(self, *events: SessionEvent) -> list[SessionEffect]:
         return self.took(self.session.step(events, 0.0))
@@ -147,20 +148,20 @@ def test_a_commit_needs_a_majority_and_comes_in_order() -> None:
     assert bench.committed() == [batch(0, 2)]
     bench.answer(C)
     assert bench.committed() == [batch(0, 2), batch(2), batch(3)]
-    assert bench.session.high_water_mark == 3
-    assert bench.session.next_transaction_id == 4
+    assert bench.appends.high_water_mark == 3
+    assert bench.appends.next_transaction_id == 4
 
 
 def test_batches_in_flight_are_bounded() -> None:
     """ST-11."""
     bench = opened(A, B)
     for first in range(BATCHES_IN_FLIGHT_MAX):
-        assert bench.session.has_room
+        assert bench.appends.has_room
         bench.append(batch(first))
-    assert not bench.session.has_room
+    assert not bench.appends.has_room
     bench.answer(A)
     bench.answer(B, 1)
-    assert bench.session.has_room
+    assert bench.appends.has_room
 
 
 def test_a_slow_replica_holds_nobody_up_and_misses_nothing() -> None:
@@ -170,7 +171,7 @@ def test_a_slow_replica_holds_nobody_up_and_misses_nothing() -> None:
         bench.append(batch(first))
         bench.answer(A)
         bench.answer(B)
-    assert bench.session.high_water_mark == 49
+    assert bench.appends.high_water_mark == 49
     assert len(bench.outbox[C]) == BATCHES_IN_FLIGHT_MAX
     bench.answer(C)
     assert bench.replicas[C].last == 49
@@ -220,7 +221,7 @@ def test_a_lost_majority_ends_the_session_with_batches_in_flight() -> None:
     assert bench.ended() is None
     bench.lose(B)
     assert bench.ended() == "1 of 3 replicas left, 2 needed; lost: a:1, b:1"
-    assert list(bench.session.in_flight) == [batch(0), batch(1)]
+    assert list(bench.appends.in_flight) == [batch(0), batch(1)]
     assert bench.session.end("later") == [
         DropReplica(bench.links[each], str(bench.ended())) for each in (A, B, C)
     ]
@@ -279,11 +280,11 @@ def test_nothing_is_sent_before_the_metadata_is_written() -> None:
                 pending.append(RequestAnswered(link, effect.request, answer))
     assert isinstance(effects[-1], WriteMetadata)
     assert not session.is_open
-    assert not session.has_room
+    assert session.appends is None
     assert not session.is_waiting
     assert session.step([MetadataWriteFailed("lost")], 0.0) == [ReadMetadata(0.1)]
     session.step([MetadataRead(effects[-1].metadata, 1, (A,))], 0.0)
-    assert session.has_room
+    assert session.is_open
 
 
 def test_another_session_in_the_metadata_ends_this_one() -> None:
@@ -328,7 +329,7 @@ def test_no_replica_acknowledges_a_part_of_a_batch_in_flight() -> None:
         bench = opened(A, B, C)
         first = 0
         for _ in range(60):
-            if bench.session.has_room:
+            if bench.appends.has_room:
                 count = random.randint(1, 4)
                 bench.append(batch(first, count, RECENT_BATCH_BYTES_MAX // 8))
                 first += count

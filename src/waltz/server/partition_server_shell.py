@@ -1,7 +1,7 @@
 """One partition of a server at work: its machine next to its store.
 
-Carries out what the machine wants; decides nothing. What it does to connections goes through its
-server.
+Carries out what the machine wants; decides nothing. What it does to connections goes through the
+server's clients.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 logger = logging.getLogger(__name__)
 
 
-class PartitionServer(Protocol):
-    """The part of a server that its partitions need."""
+class PartitionClients(Protocol):
+    """The part of a server's clients that its partitions need."""
 
-    @property
-    def host(self) -> Host: ...
+    lane: Lane
+    """Turns wait here while clients have much under way."""
 
     def send(self, connection_id: int, parts: Sequence[Part]) -> None:
         """Write `parts` if the connection is still there."""
@@ -52,10 +52,6 @@ class PartitionServer(Protocol):
 
     def flush(self, connection_id: int) -> None:
         """Send what was written so far, before others have their turn."""
-        ...
-
-    def lane(self) -> Lane | None:
-        """Return the lane in which turns wait while clients have much under way, or None."""
         ...
 
     def cut_off(self, connection_id: int, reason: str) -> None: ...
@@ -67,16 +63,19 @@ class RunningPartition:
     """Runs the machine of one partition next to its store."""
 
     def __init__(
-        self, server: PartitionServer, opening: int, machine: ServerPartition, store: OpenStore
+        self,
+        host: Host,
+        clients: PartitionClients,
+        opening: int,
+        machine: ServerPartition,
+        store: OpenStore,
     ) -> None:
         self.opening = opening
         self.machine = machine
-        self._server = server
-        self._mailbox: Mailbox[PartitionEvent] = Mailbox(
-            server.host.clock, SERVER_MAILBOX_EVENTS_MAX
-        )
+        self._clients = clients
+        self._mailbox: Mailbox[PartitionEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
         self.put: Callable[[PartitionEvent], None] = self._mailbox.put
-        self._turns = Turns(machine, self._mailbox, server.host, self._perform, lane=server.lane)
+        self._turns = Turns(machine, self._mailbox, host, self._perform, lane=clients.lane)
         self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
         self._is_hurried = False
         """Whether what a step brings about goes on at once."""
@@ -106,7 +105,7 @@ class RunningPartition:
 
     def _take_from_store(self, event: StoreEvent) -> None:
         is_small = type(event) is Committed and len(event.batch.block) <= SMALL_BYTES_MAX
-        if is_small and self._server.lane() is not None:
+        if is_small and self._clients.lane.is_used:
             self.take_at_once(event)
         else:
             self.put(event)
@@ -130,17 +129,17 @@ class RunningPartition:
     def _perform(self, effect: PartitionEffect) -> None:
         match effect:
             case Send(connection_id, parts):
-                self._server.send(connection_id, parts)
+                self._clients.send(connection_id, parts)
                 if self._is_hurried:
-                    self._server.flush(connection_id)
+                    self._clients.flush(connection_id)
             case AppendToStore(records):
                 self._store.append(records, at_once=self._is_hurried)
             case FetchRecords():
                 self._reads[effect] = self._group.create_task(self._read(effect))
             case CloseClientConnection(connection_id, reason):
-                self._server.cut_off(connection_id, reason)
+                self._clients.cut_off(connection_id, reason)
             case WorkedOff() | StopReading() | ResumeReading():
-                self._server.note_backlog(self.opening, effect)
+                self._clients.note_backlog(self.opening, effect)
             case RequestsDropped(connection_id, reason, count):
                 logger.debug(
                     "requests_dropped partition=%d connection=%d count=%d reason=%s",

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, assert_never
+from typing import Final
 
 from waltz.cluster.cluster_shell import (
     ServerMembership,
@@ -44,7 +44,6 @@ from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
 from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
-from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
 from waltz.server.partition_server_shell import RunningPartition
@@ -162,7 +161,6 @@ class Server:
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )
-        self.lane, self.flush = self._clients.lane, self._clients.flush
         self._backlog_bytes_peak = 0
         self._partitions: dict[PartitionId, RunningPartition] = {}
         self._openings = 0
@@ -174,7 +172,7 @@ class Server:
         self._assigned: dict[PartitionId, Generation] = {}
         self._failures: dict[PartitionId, PartitionFailure] = {}
         self._coordinator = CoordinatorWatch(host, config.root)
-        self._directory = Directory(host, config.root, self.send, self._clients.full)
+        self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -308,29 +306,7 @@ class Server:
         self._end(None)
         logger.info("server_stopped server_id=%s", self._membership.server_id)
 
-    # For the partitions
-
-    def send(self, connection_id: int, parts: Sequence[Part]) -> None:
-        self._clients.send(connection_id, parts)
-
-    def cut_off(self, connection_id: int, reason: str) -> None:
-        self._clients.cut_off(connection_id, reason)
-
-    def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
-        """A partition has worked requests off, or cannot take more from a connection."""
-        client = self._clients.find(effect.connection_id)
-        if client is None:
-            return
-        match effect:
-            case WorkedOff(_, byte_count):
-                client.intake.settle(opening, byte_count)
-            case StopReading():
-                client.intake.stop(opening)
-            case ResumeReading():
-                client.intake.resume(opening)
-            case _:
-                assert_never(effect)
-        client.note_intake()
+    # Connections
 
     def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
         if isinstance(event, ConnectionLost):
@@ -340,8 +316,6 @@ class Server:
     def _tell_all(self, event: PartitionEvent) -> None:
         for partition in self._partitions.values():
             partition.put(event)
-
-    # Connections
 
     async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
         """Give `messages` to those they are for; return when there is room for more."""
@@ -358,14 +332,14 @@ class Server:
                 if overtakes:
                     partition.take_now(event)
                     client.flush()
-                elif client.intake.byte_count <= SMALL_BYTES_MAX and self.lane() is not None:
+                elif client.intake.byte_count <= SMALL_BYTES_MAX and self._clients.lane.is_used:
                     partition.take_at_once(event)
                 else:
                     partition.put(event)
                 continue
             answers = [answer_without_partition(message) for message in event.messages]
             if parts := [answer for answer in answers if answer is not None]:
-                self.send(client.connection_id, parts)
+                self._clients.send(client.connection_id, parts)
         for message in for_server:
             # Beside the connection, whose partitions need not wait for storage nodes and others.
             while client.questions >= SERVER_QUESTIONS_MAX:
@@ -381,7 +355,7 @@ class Server:
 
     async def _answer_later(self, client: ConnectedClient, message: Message) -> None:
         try:
-            self.send(client.connection_id, [await self._answer(client, message)])
+            self._clients.send(client.connection_id, [await self._answer(client, message)])
         finally:
             client.questions -= 1
 
@@ -531,14 +505,14 @@ class Server:
                 generation,
                 self._storages,
                 on_event=on_event,
-                lane=self.lane,
+                lane=self._clients.lane,
                 root=self._config.root,
                 checkpoint_transactions=self._config.checkpoint_transactions,
             )
 
         left_behind = self._left_behind.pop(partition_id, None)
         for connection_id in left_behind.connection_ids() if left_behind is not None else ():
-            self.cut_off(connection_id, f"partition {partition_id} has been away")
+            self._clients.cut_off(connection_id, f"partition {partition_id} has been away")
         machine = ServerPartition(
             partition_id,
             generation,
@@ -548,7 +522,7 @@ class Server:
             lock_table_slots=self._config.lock_table_slots,
         )
         self._openings += 1
-        partition = RunningPartition(self, self._openings, machine, open_store)
+        partition = RunningPartition(self.host, self._clients, self._openings, machine, open_store)
         self._partitions[partition_id] = partition
         task = asyncio.get_running_loop().create_task(partition.run())
         self._tasks[task] = None
@@ -590,7 +564,7 @@ class Server:
             exc_info=error,
         )
         for connection_id in {*machine.mounts.connection_ids(), *waiting}:
-            self.cut_off(connection_id, f"partition {partition_id} has failed")
+            self._clients.cut_off(connection_id, f"partition {partition_id} has failed")
         if self._partitions.get(partition_id) is not partition:
             return
         del self._partitions[partition_id]

@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import CATCH_UP_BYTES_MAX, CATCH_UP_RECORDS_MAX
+from waltz.limits import (
+    CATCH_UP_BYTES_MAX,
+    CATCH_UP_RECORDS_MAX,
+    RETRY_SECONDS_MAX,
+    RETRY_SECONDS_MIN,
+)
 from waltz.record import RecordBatch
+from waltz.store.requests import ReadFromReplica, ReplicaLink, SendRequest
 from waltz.types import NOTHING, ReplicaId, TransactionId
 
 FIRST_COPY_RECORDS = 20
@@ -97,6 +103,55 @@ class CopySize:
         bytes_max = CATCH_UP_BYTES_MAX if self._bytes_max is None else self._bytes_max
         fitting = bytes_max * len(batch) // max(1, len(batch.block))
         self._records = max(1, min(fitting, 8 * self._records, CATCH_UP_RECORDS_MAX))
+
+
+class CopyReads:
+    """The reads from other replicas of what one replica lacks, one at a time."""
+
+    def __init__(self) -> None:
+        self.source: ReplicaId | None = None
+        """The replica where a read is under way."""
+        self.request: ReadFromReplica | None = None
+        """The read that is under way there, or was the last."""
+        self.failures: dict[ReplicaId, int] = {}
+        self._size = CopySize()
+        self._retry_seconds = 0.0
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an answer is on its way; not while a read is only being tried again."""
+        return self.source is not None and not self._retry_seconds
+
+    def ask(
+        self,
+        reader: ReplicaLink,
+        source: ReplicaLink,
+        first: TransactionId,
+        through: TransactionId,
+    ) -> SendRequest:
+        """Ask `source` for a bounded batch that `reader` lacks."""
+        assert self.source is None
+        self.source = source.replica_id
+        self.request = ReadFromReplica(first, self._size.count(first, through), reader)
+        return SendRequest(source, self.request, self._retry_seconds)
+
+    def is_under_way(self, source: ReplicaId, request: ReadFromReplica) -> bool:
+        """Return whether `request` is the read that is waited for, not one given up before."""
+        return self.source == source and self.request == request
+
+    def succeed(self, batch: RecordBatch) -> None:
+        self.source = None
+        self._retry_seconds = 0.0
+        self._size.copied(batch)
+
+    def fail(self) -> None:
+        """Note that the source has failed; the next one asked may be another, and later."""
+        source, self.source = self.source, None
+        assert source is not None
+        self.failures[source] = self.failures.get(source, 0) + 1
+        self._retry_seconds = min(
+            max(2 * self._retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
+        )
 
 
 def checked_copy(

@@ -16,7 +16,7 @@ from enum import Enum
 
 from waltz.limits import BATCHES_IN_FLIGHT_MAX, RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.record import RecordBatch
-from waltz.store.catch_up import CopySize, RecentBatches
+from waltz.store.catch_up import CopyReads, RecentBatches
 from waltz.store.requests import (
     AppendToReplica,
     AskMaxTransactionId,
@@ -30,7 +30,7 @@ from waltz.store.requests import (
     ReplicaRequest,
     SendRequest,
 )
-from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.types import ReplicaId, SessionId, TransactionId
 
 
 class ReplicaPhase(Enum):
@@ -55,31 +55,23 @@ class ReplicaPhase(Enum):
 
 class ReplicaSession:
     def __init__(self, session_id: SessionId, replica_id: ReplicaId) -> None:
+        self.replica_id = replica_id
         self.link = ReplicaLink(session_id, replica_id, 1)
         self.phase = ReplicaPhase.CONNECTING
         self.acknowledged_through: TransactionId | None = None
         """None until admitted. Stays when the replica is lost: what it synced stays synced."""
         self.is_repairable = False
         self.is_tolerant = False
-        self.copy_size = CopySize()
-        self.read_failures: dict[ReplicaId, int] = {}
+        self.reads = CopyReads()
         self.trouble = ""
         """Why the last attempt ended."""
-        self.source: ReplicaId | None = None
-        """The replica where a read on this one's behalf is under way."""
-        self.reading: ReadFromReplica | None = None
-        """The read that is under way there, or was the last."""
-        self._sent_through = NOTHING
+        self.lacks = TransactionId(0)
+        """The first transaction ID that was not sent to the live replica."""
         self._in_flight_count = 0
         """Appends under way while it is live; `_request_count` has the other requests but reads."""
         self._changed = False
         self._request_count = 0
         self._retry_seconds = 0.0
-        self._read_retry_seconds = 0.0
-
-    @property
-    def replica_id(self) -> ReplicaId:
-        return self.link.replica_id
 
     @property
     def is_excluded(self) -> bool:
@@ -97,20 +89,16 @@ class ReplicaSession:
     @property
     def is_busy(self) -> bool:
         """Whether an answer is on its way; not while a read is only being tried again."""
-        is_reading = self.source is not None and not self._read_retry_seconds
-        return self._request_count > 0 or self._in_flight_count > 0 or is_reading
-
-    @property
-    def lacks(self) -> TransactionId:
-        """The first transaction ID that was not sent yet."""
-        return TransactionId(self._sent_through + 1)
+        return self._request_count > 0 or self._in_flight_count > 0 or self.reads.is_expected
 
     def check_invariants(self) -> None:
         assert 0 <= self._in_flight_count <= BATCHES_IN_FLIGHT_MAX
         if self.acknowledged_through is not None:
             assert self._changed
-            assert self.acknowledged_through <= self._sent_through
+            assert self.acknowledged_through < self.lacks
         assert (self.phase is ReplicaPhase.LIVE) <= (self.acknowledged_through is not None)
+        if self.reads.source is not None:
+            assert self.phase is ReplicaPhase.RECOVERING or self.phase is ReplicaPhase.LIVE
 
     def connect(self) -> ConnectReplica:
         return ConnectReplica(self.link, self._retry_seconds)
@@ -169,51 +157,22 @@ class ReplicaSession:
     def _give_up(self, reason: str) -> DropReplica:
         self.trouble = reason
         self._request_count = self._in_flight_count = 0
-        self.source = None
+        self.reads.source = None
         return DropReplica(self.link, reason)
-
-    # Reading from another replica
-
-    def read_from(
-        self, source: ReplicaSession, first: TransactionId, through: TransactionId
-    ) -> SendRequest:
-        """Ask `source` for a bounded batch that this replica lacks."""
-        assert self.source is None
-        assert self.phase is ReplicaPhase.RECOVERING or self.phase is ReplicaPhase.LIVE
-        self.source = source.replica_id
-        self.reading = ReadFromReplica(first, self.copy_size.count(first, through), self.link)
-        return SendRequest(source.link, self.reading, self._read_retry_seconds)
-
-    def is_reading(self, source: ReplicaId, request: ReadFromReplica) -> bool:
-        """Whether this is what is being waited for, and not an answer given up before."""
-        return self.source == source and self.reading == request
-
-    def read_succeeded(self, batch: RecordBatch) -> None:
-        self.source = None
-        self._read_retry_seconds = 0.0
-        self.copy_size.copied(batch)
-
-    def read_failed(self) -> None:
-        """Note that the source has failed; the next one asked may be another, and later."""
-        source, self.source = self.source, None
-        assert source is not None
-        self.read_failures[source] = self.read_failures.get(source, 0) + 1
-        self._read_retry_seconds = min(
-            max(2 * self._read_retry_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX
-        )
 
     # The stream of appends
 
     def admit(self, high_water_mark: TransactionId) -> None:
         assert self.phase is ReplicaPhase.RECOVERING
         self.phase = ReplicaPhase.LIVE
-        self._sent_through = self.acknowledged_through = high_water_mark
+        self.acknowledged_through = high_water_mark
+        self.lacks = TransactionId(high_water_mark + 1)
 
     @property
     def has_room(self) -> bool:
         return (
             self.phase is ReplicaPhase.LIVE
-            and self.source is None
+            and self.reads.source is None
             and self._in_flight_count < BATCHES_IN_FLIGHT_MAX
         )
 
@@ -232,13 +191,13 @@ class ReplicaSession:
         """Send a batch to a live replica; None if it lacks records before it, or has no room."""
         batch = request.batch
         if (
-            batch.first_transaction_id != self._sent_through + 1
+            batch.first_transaction_id != self.lacks
             or self._in_flight_count >= BATCHES_IN_FLIGHT_MAX
-            or self.source is not None
+            or self.reads.source is not None
         ):
             return None
         assert self._changed
-        self._sent_through = batch.last_transaction_id
+        self.lacks = batch.next_transaction_id
         self._in_flight_count += 1
         return SendRequest(self.link, request)
 
@@ -246,7 +205,7 @@ class ReplicaSession:
         """Note that everything up to the end of `batch` is synced there."""
         assert self.acknowledged_through is not None
         last = batch.last_transaction_id
-        assert last <= self._sent_through
+        assert last < self.lacks
         self._in_flight_count -= 1
         if last > self.acknowledged_through:
             self.acknowledged_through = last

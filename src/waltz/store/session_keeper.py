@@ -50,7 +50,6 @@ from waltz.record import (
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.membership import SessionMembers, choose_members
-from waltz.store.repairer import ReplicaDamage
 from waltz.store.requests import (
     MetadataEvent,
     MetadataRead,
@@ -213,22 +212,19 @@ class SessionKeeper:
     @property
     def high_water_mark(self) -> TransactionId | None:
         """The last commit; None while no session is open to appends."""
-        return None if self._session is None else self._session.high_water_mark
+        appends = None if self._session is None else self._session.appends
+        return None if appends is None else appends.high_water_mark
 
     def holders(self, first: TransactionId) -> tuple[ReplicaLink, ...]:
         """The replicas that can be asked for the committed record `first`."""
         return () if self._session is None else self._session.holders(first)
 
-    @property
-    def damage(self) -> tuple[ReplicaDamage, ...]:
-        """The known damage of replicas; their nodes repair what another replica has."""
-        return () if self._session is None else self._session.damage
-
     def check_invariants(self) -> None:
         if self._session is not None:
             self._session.check_invariants()
             assert self._session.ended is None
-            assert not (self._session.in_flight and self._unsettled)
+            appends = self._session.appends
+            assert not (appends is not None and appends.in_flight and self._unsettled)
         assert self._held is None or self._coordination is _Coordination.AHEAD
         assert self._announced == (self._session is not None and self._session.is_open)
         if self._fenced:
@@ -380,13 +376,14 @@ class SessionKeeper:
                     self._coordinate(effect)
                 case _:
                     self._effects.append(effect)
-        if session.is_open:
+        appends = session.appends
+        if appends is not None and session.ended is None:
             if not self._announced:
-                self._settle(session)
+                self._settle(session.session_id, appends.low_water_mark)
             if self._ahead is None:
                 # All that waits is one batch, as far as there is room.
-                while self._queue and session.has_room:
-                    batch = pack_records(session.next_transaction_id, self._next_batch())
+                while self._queue and appends.has_room:
+                    batch = pack_records(appends.next_transaction_id, self._next_batch())
                     self._effects += session.append(batch)
         if session.ended is not None:
             self._close_session(session.ended, now)
@@ -395,8 +392,8 @@ class SessionKeeper:
             self._lost_at = now
         if session.returned:
             self._renew(f"{', '.join(session.returned)} can be reached again", now, at_once=False)
-        elif session.low_water_mark is not None and (
-            session.next_transaction_id - 1 - session.low_water_mark
+        elif appends is not None and (
+            appends.next_transaction_id - 1 - appends.low_water_mark
             >= self._checkpoint_transactions
         ):
             self._renew("checkpoint interval", now)
@@ -497,10 +494,8 @@ class SessionKeeper:
 
     # What the last session left open
 
-    def _settle(self, session: StoreSession) -> None:
-        """Decide what was left open by the mark of `session`, then announce it."""
-        mark = session.low_water_mark
-        assert mark is not None
+    def _settle(self, session_id: SessionId, mark: TransactionId) -> None:
+        """Decide what was left open by the mark that the session starts from, then announce it."""
         while self._unsettled:
             batch = self._unsettled.popleft()
             written = batch.slice(batch.first_transaction_id, mark - batch.first_transaction_id + 1)
@@ -509,7 +504,7 @@ class SessionKeeper:
             if len(written) < len(batch):
                 self._effects.append(AppendsFailed(len(batch) - len(written)))
         self._announced = True
-        self._effects.append(StoreOpened(session.session_id, mark))
+        self._effects.append(StoreOpened(session_id, mark))
 
     # Ending
 
@@ -545,8 +540,9 @@ class SessionKeeper:
                 self._coordination = _Coordination.AHEAD
                 self._effects.append(ReadMetadata(0.0))
             return
-        is_over = not session.in_flight if session.is_open else session.is_waiting
-        if is_over or (self._is_urgent and not session.is_open):
+        appends = session.appends
+        is_over = session.is_waiting if appends is None else not appends.in_flight
+        if is_over or (self._is_urgent and appends is None):
             is_planned = self._is_urgent and not session.excluded
             self._close_session(reason, now, is_planned=is_planned)
 
@@ -557,8 +553,9 @@ class SessionKeeper:
         self._effects += session.end(reason)
         self._outrun = session.outrun
         self._note_change(now)
-        assert not (session.in_flight and self._unsettled)
-        self._unsettled.extend(session.in_flight)
+        if session.appends is not None:
+            assert not (session.appends.in_flight and self._unsettled)
+            self._unsettled.extend(session.appends.in_flight)
         self._renewal = self._held = self._change_wake_at = None
         self._is_urgent = False
         lost_at, self._lost_at = self._lost_at, None

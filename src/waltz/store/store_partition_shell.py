@@ -116,7 +116,7 @@ class StorePartition:
     a server that gets the partition back makes a new one.
 
     `on_event` is called by a step, in order; `events.py` says what follows what. It must not raise.
-    Turns wait in the `lane`, while there is one; answers to small batches do not wait then.
+    Turns wait in the `lane` while it is used; answers to small batches do not wait then.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class StorePartition:
         connections: StorageConnections,
         *,
         on_event: Callable[[StoreEvent], None],
-        lane: Callable[[], Lane | None] = lambda: None,
+        lane: Lane | None = None,
         root: str = DEFAULT_ROOT,
         checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS,
     ) -> None:
@@ -135,11 +135,11 @@ class StorePartition:
         self._host = host
         self._connections = connections
         self._on_event = on_event
-        self._lane = lane
+        self._lane = Lane() if lane is None else lane
         self._paths = ClusterPaths(root)
         self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
         self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
-        self._turns = Turns(self._keeper, self._mailbox, host, self._perform, lane=lane)
+        self._turns = Turns(self._keeper, self._mailbox, host, self._perform, lane=self._lane)
         self._is_hurried = False
         """Whether what a step brings about leaves at once."""
         self._frames = RequestFrames(partition_id)
@@ -242,11 +242,6 @@ class StorePartition:
                 async with asyncio.timeout(REPLICA_LOOK_SECONDS_MAX):
                     await is_over.wait()
         self._looked_at = began
-
-    @property
-    def damage(self) -> tuple[ReplicaDamage, ...]:
-        """The replicas that are known to be damaged now, and what of it nobody can supply."""
-        return self._keeper.damage
 
     async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         """Return committed records from `first` on: at least one unless `first` is beyond the last.
@@ -502,7 +497,7 @@ class StorePartition:
             return
         answered = RequestAnswered(link, request, answer)
         is_small = type(request) is AppendToReplica and len(request.batch.block) <= SMALL_BYTES_MAX
-        if is_small and self._lane() is not None:
+        if is_small and self._lane.is_used:
             self._take_at_once(answered)
         else:
             self._mailbox.put(answered)

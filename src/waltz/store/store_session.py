@@ -1,8 +1,8 @@
 """One store session: recover the replicas, then append to a majority of them until it ends.
 
-Owns the session's recovery, its replica sessions and the batches in flight. Must not know where
-appends come from or what happens after the session: `session_keeper.py` packs batches, takes
-commits, and opens the next session. Transaction IDs are dense; commits come in their order.
+Owns the session's recovery, its replica sessions and, once it is open, its appends. Must not know
+where appends come from or what happens after the session: `session_keeper.py` packs batches, takes
+commits, and opens the next session.
 
 A replica that is lost never rejoins a session it took part in. The session goes on while a majority
 of the assigned replicas is left, and ends itself when that cannot be any more. Source: Waltz
@@ -11,19 +11,18 @@ Internals, "Sessions".
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Final, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.errors import CorruptionError, RemoteProtocolError
-from waltz.limits import BATCHES_IN_FLIGHT_MAX, CATCH_UP_RECORDS_MAX
+from waltz.limits import CATCH_UP_RECORDS_MAX
 from waltz.majority import majority
 from waltz.record import RecordBatch
-from waltz.store.catch_up import RecentBatches, checked_copy, choose_source
+from waltz.store.catch_up import checked_copy
 from waltz.store.events import Committed
 from waltz.store.fences import Fences
-from waltz.store.quorum import commit_mark
+from waltz.store.quorum_appends import QuorumAppends
 from waltz.store.recovery import (
     AdmitReplicas,
     CopyRecords,
@@ -68,12 +67,7 @@ from waltz.store.requests import (
     TruncateReplica,
     WriteMetadata,
 )
-from waltz.types import NOTHING, ReplicaId, SessionId, TransactionId
-
-RECENT_BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Committed batches that a store session remembers for replicas that lag a little; those in flight
-come on top."""
-
+from waltz.types import ReplicaId, SessionId, TransactionId
 
 SessionEvent: TypeAlias = ReplicaEvent | MetadataEvent
 SessionEffect: TypeAlias = (
@@ -104,18 +98,10 @@ class StoreSession:
         self.session_id: SessionId = metadata.session_id
         self.assigned = tuple(assigned)
         self.deadline: float | None = None
-        self.low_water_mark: TransactionId | None = None
-        """The mark the session started from; None while it is not open."""
-        self.high_water_mark: TransactionId | None = None
-        """The last commit; None while the session is not open."""
+        self.appends: QuorumAppends | None = None
+        """The appends of the session; None until a majority was admitted."""
         self.ended: str | None = None
         """Why the session cannot go on."""
-        self.is_open = False
-        """Whether it takes appends: it has recovered, and has not ended."""
-        self.next_transaction_id = NOTHING
-        """The first of the next batch; NOTHING before the session is open."""
-        self.in_flight: deque[RecordBatch] = deque()
-        """Packed and not committed, in order."""
         self.excluded: tuple[ReplicaId, ...] = ()
         """Replicas that can only come back by a new session."""
         self.returned: tuple[ReplicaId, ...] = ()
@@ -128,8 +114,6 @@ class StoreSession:
         """Whether a replica that cannot take part in this session could in the next one."""
         self._is_quiet = False
         """Whether all has been looked at that anything but the answers to appends can change."""
-        self._is_fed = True
-        """Whether every live replica was sent all there is."""
         self._is_advanced = False
         """Whether more may be committed than was."""
         self._recovery = Recovery(metadata, version, assigned, guests)
@@ -140,15 +124,15 @@ class StoreSession:
         self._removed = tuple(each for each in guests if each in metadata.replica_states)
         self._last_states = metadata.replica_states
         self._repairer = Repairer()
-        self._recent = RecentBatches(RECENT_BATCH_BYTES_MAX)
         self._to_recovery: list[RecoveryEvent] = []
         self._effects: list[SessionEffect] = [each.connect() for each in self._replicas.values()]
 
     # What the keeper may ask
 
     @property
-    def closed(self) -> bool:
-        return self.ended is not None
+    def is_open(self) -> bool:
+        """Whether it takes appends: it has recovered, and has not ended."""
+        return self.appends is not None and self.ended is None
 
     @property
     def obstacle(self) -> str:
@@ -189,10 +173,6 @@ class StoreSession:
             for replica in self._replicas.values()
         )
 
-    @property
-    def has_room(self) -> bool:
-        return self.is_open and len(self.in_flight) < BATCHES_IN_FLIGHT_MAX
-
     def filled(self, wanted: Sequence[ReplicaId]) -> tuple[tuple[ReplicaId, ...], bool]:
         """Return those of `wanted` that hold the log, or lag a little, and whether another one is
         on its way there."""
@@ -201,7 +181,8 @@ class StoreSession:
         for replica_id in wanted:
             replica = self._replicas[replica_id]
             if replica.phase is ReplicaPhase.LIVE:
-                is_filled = replica.lacks + CATCH_UP_RECORDS_MAX > self.next_transaction_id
+                assert self.appends is not None
+                is_filled = replica.lacks + CATCH_UP_RECORDS_MAX > self.appends.next_transaction_id
             else:
                 is_filled = self._recovery.is_filled(replica_id)
             if is_filled:
@@ -219,71 +200,31 @@ class StoreSession:
             and replica.acknowledged_through >= first
         )
 
-    @property
-    def damage(self) -> tuple[ReplicaDamage, ...]:
-        """The known damage of the replicas that can be asked."""
-        return self._repairer.known
-
     def check_invariants(self) -> None:
         self._recovery.check_invariants()
         self._repairer.check_invariants()
-        self._recent.check_invariants()
         for replica in self._replicas.values():
             replica.check_invariants()
             if replica.acknowledged_through is not None:
                 assert replica.replica_id in self._recovery.admitted
-        assert len(self.in_flight) <= BATCHES_IN_FLIGHT_MAX
-        assert self.is_open == (self.low_water_mark is not None and self.ended is None)
         assert not self._is_quiet or self._repairer.is_idle
         assert (self.excluded, self.returned) == self._absent()
-        if self.high_water_mark is not None:
-            assert self.low_water_mark is not None
-            assert self.low_water_mark <= self.high_water_mark
-            assert self.next_transaction_id == self.high_water_mark + 1 + sum(
-                len(batch) for batch in self.in_flight
-            )
-            if self.in_flight:
-                assert self.in_flight[0].first_transaction_id == self.high_water_mark + 1
-            # Nobody acknowledges a part of a batch in flight (decision 0032).
-            ends = {batch.last_transaction_id for batch in self.in_flight}
-            for mark in (each.acknowledged_through for each in self._replicas.values()):
-                assert mark is None or mark <= self.high_water_mark or mark in ends
-        if self.is_open and self._is_fed:
-            for replica in self._replicas.values():
-                assert (
-                    replica.phase is not ReplicaPhase.LIVE
-                    or replica.lacks >= self.next_transaction_id
-                )
+        if self.appends is not None:
+            self.appends.check_invariants(self._replicas.values())
 
     # What the keeper may do
 
     def append(self, batch: RecordBatch) -> Sequence[SessionEffect]:
         """Take `batch` into flight, and send it to every replica that lacks nothing else."""
-        assert self.is_open
-        assert self.high_water_mark is not None
-        assert batch.first_transaction_id == self.next_transaction_id
-        self.in_flight.append(batch)
-        self._recent.add(batch)
-        self._recent.forget(self.high_water_mark)
-        self.next_transaction_id = self._recent.end
-        request = AppendToReplica(batch)
-        for replica in self._replicas.values():
-            if replica.phase is ReplicaPhase.LIVE:
-                if (sent := replica.append(request)) is not None:
-                    self._effects.append(sent)
-                else:
-                    self._is_fed = False
-        if not self._is_fed:
-            self._feed()
-        effects, self._effects = self._effects, []
-        return effects
+        assert self.appends is not None
+        assert self.ended is None
+        return self.appends.append(batch, self._replicas.values())
 
     def end(self, reason: str) -> list[SessionEffect]:
         """End the session for `reason`, unless it has ended, and let go of its replicas."""
-        reason = self.ended or reason
-        self._end(reason)
+        self.ended = self.ended or reason
         return [
-            DropReplica(replica.link, reason)
+            DropReplica(replica.link, self.ended)
             for replica in self._replicas.values()
             if replica.phase is not ReplicaPhase.RELEASED
         ]
@@ -294,20 +235,17 @@ class StoreSession:
             self._take(event, now)
             if self._to_recovery:
                 self._recover(now)
-        if self.is_open:
-            if self._is_advanced and self.in_flight:
-                self._commit()
+        appends = self.appends
+        if appends is not None and self.ended is None:
+            if self._is_advanced and appends.in_flight:
+                self._effects += appends.commit(self._replicas.values())
             self._is_advanced = False
-            if not self._is_fed:
-                self._feed()
+            if not appends.is_fed:
+                self._effects += appends.feed(self._replicas.values())
         if not self._is_quiet:
             self._look_around(now)
         effects, self._effects = self._effects, []
         return effects
-
-    def _end(self, reason: str) -> None:
-        self.ended = reason
-        self.is_open = False
 
     # Events
 
@@ -319,9 +257,9 @@ class StoreSession:
                     return
                 if replica.phase is ReplicaPhase.LIVE:
                     replica.appended(batch)
-                    mark = self.high_water_mark
+                    assert self.appends is not None
                     # What the slowest replica answers is committed as a rule.
-                    self._is_advanced |= mark is None or batch.last_transaction_id > mark
+                    self._is_advanced |= batch.last_transaction_id > self.appends.high_water_mark
                     return
                 replica.answered(event.request)
                 self._to_recovery.append(event)
@@ -346,7 +284,7 @@ class StoreSession:
             case RequestAnswered() | RequestFailed() if (
                 refusal := self._fences.take(event)
             ) is not None:
-                if isinstance(event, RequestAnswered) and self.low_water_mark is not None:
+                if isinstance(event, RequestAnswered) and self.appends is not None:
                     replica.touch()  # by another session of this number: only the next may have it
                 self._lose(replica, refusal)
             case RequestAnswered() | RequestFailed() if isinstance(event.request, RepairerRequest):
@@ -385,7 +323,7 @@ class StoreSession:
         reader = self._reader(source, request)
         if reader is None:
             return
-        reader.read_succeeded(copy)
+        reader.reads.succeed(copy)
         append = AppendToReplica(copy)
         if reader.phase is ReplicaPhase.LIVE:
             sent = reader.append(append)
@@ -408,7 +346,7 @@ class StoreSession:
 
     def _fail_read(self, source: ReplicaSession, request: ReadFromReplica, reason: str) -> None:
         if reader := self._reader(source, request):
-            reader.read_failed()
+            reader.reads.fail()
             if reader.phase is ReplicaPhase.RECOVERING:
                 self._to_recovery.append(RequestFailed(source.link, request, reason))
 
@@ -416,14 +354,14 @@ class StoreSession:
         """Return the replica that waits for the answer; None if it has given the read up."""
         assert request.reader is not None, "a session reads only for its replicas"
         reader = self._current(request.reader)
-        if reader is None or not reader.is_reading(source.replica_id, request):
+        if reader is None or not reader.reads.is_under_way(source.replica_id, request):
             return None
         return reader
 
     def _stop_reading_from(self, source: ReplicaSession, reason: str) -> None:
         for reader in self._replicas.values():
-            if reader.source == source.replica_id and reader.reading is not None:
-                self._fail_read(source, reader.reading, reason)
+            if reader.reads.source == source.replica_id and reader.reads.request is not None:
+                self._fail_read(source, reader.reads.request, reason)
 
     def _lose(self, replica: ReplicaSession, reason: str) -> None:
         self._repairer.forget(replica.replica_id)
@@ -439,7 +377,7 @@ class StoreSession:
     # Recovery
 
     def _recover(self, now: float) -> None:
-        while self._to_recovery and not self.closed:
+        while self._to_recovery and self.ended is None:
             events, self._to_recovery = self._to_recovery, []
             for effect in self._recovery.step(events, now):
                 self._perform(effect)
@@ -451,13 +389,13 @@ class StoreSession:
                 self._send(effect)
             case CopyRecords(replica_id, source_id, first, through):
                 replica, source = self._replicas[replica_id], self._replicas[source_id]
-                self._effects.append(replica.read_from(source, first, through))
+                self._effects.append(replica.reads.ask(replica.link, source.link, first, through))
             case AdmitReplicas(replica_ids):
                 self._admit(replica_ids)
             case DropReplica(link, reason):
                 self._lose(self._replicas[link.replica_id], reason)
             case EndRecovery(reason):
-                self._end(reason)
+                self.ended = reason
             case ReplicaMended(link) | DamageAccepted(link):
                 if isinstance(effect, ReplicaMended):
                     self._repairer.forget(link.replica_id)
@@ -476,12 +414,10 @@ class StoreSession:
                 self._replicas[replica_id].admit(mark)
                 if self._replicas[replica_id].is_repairable:
                     self._repairer.watch(self._replicas[replica_id].link)
-        self._is_fed = False
-        if self.low_water_mark is None:
-            self.low_water_mark = self.high_water_mark = mark
-            self.next_transaction_id = TransactionId(mark + 1)
-            self.is_open = not self.closed
+        if self.appends is None:
+            self.appends = QuorumAppends(mark, self._quorum)
             self._release_removed()
+        self.appends.is_fed = False
 
     def _release_removed(self) -> None:
         """The metadata no longer name those that were taken away: nothing depends on them."""
@@ -490,54 +426,6 @@ class StoreSession:
             self._repairer.forget(replica_id)
             self._stop_reading_from(replica, "no longer assigned")
             self._effects.append(replica.release("no longer assigned"))
-
-    # Appends
-
-    def _commit(self) -> None:
-        assert self.high_water_mark is not None
-        mark = commit_mark(
-            [
-                replica.acknowledged_through
-                for replica in self._replicas.values()
-                if replica.acknowledged_through is not None
-            ],
-            self._quorum,
-        )
-        if mark is None or mark <= self.high_water_mark:
-            return
-        while self.in_flight and (last := self.in_flight[0].last_transaction_id) <= mark:
-            self._effects.append(Committed(self.in_flight.popleft()))
-            self.high_water_mark = last
-        self._recent.forget(self.high_water_mark)
-
-    def _feed(self) -> None:
-        """Send every live replica what it lacks, as far as it has room."""
-        assert self.high_water_mark is not None
-        self._is_fed = True
-        for replica in self._replicas.values():
-            if replica.phase is not ReplicaPhase.LIVE:
-                continue
-            self._effects += replica.feed(self._recent)
-            lacks = replica.lacks
-            if lacks < self.next_transaction_id:
-                self._is_fed = False
-                if lacks <= self.high_water_mark and replica.has_room:
-                    self._catch_up(replica)
-
-    def _catch_up(self, replica: ReplicaSession) -> None:
-        """Have a replica that lags beyond what is remembered read from another one."""
-        assert self.high_water_mark is not None
-        holdings = (
-            (source.replica_id, source.acknowledged_through)
-            for source in self._replicas.values()
-            if source.phase is ReplicaPhase.LIVE and source.acknowledged_through is not None
-        )
-        source_id = choose_source(replica.lacks, holdings, replica.read_failures)
-        if source_id is not None and source_id != replica.replica_id:
-            source = self._replicas[source_id]
-            assert source.acknowledged_through is not None
-            through = min(self.high_water_mark, source.acknowledged_through)
-            self._effects.append(replica.read_from(source, replica.lacks, through))
 
     # Repair
 
@@ -554,16 +442,18 @@ class StoreSession:
             self._effects.append(repair)
 
     def _repair(self, now: float) -> None:
-        if self.closed:
+        if self.ended is not None:
             return
         known = self._replicas.values(), self._last_states, self._recovery, self._repairer
-        found, unheard = scopes(*known, self.high_water_mark), silent(*known)
+        mark = None if self.appends is None else self.appends.high_water_mark
+        found, unheard = scopes(*known, mark), silent(*known)
         for effect in self._repairer.step(found, now, is_open=self.is_open, silent=unheard):
             self._perform(effect)
         self._recover(now)
         if self.is_open:
-            self._commit()
-            self._feed()
+            assert self.appends is not None
+            self._effects += self.appends.commit(self._replicas.values())
+            self._effects += self.appends.feed(self._replicas.values())
 
     # Who is left
 
@@ -573,27 +463,29 @@ class StoreSession:
             self._repair(now)
         self.excluded, self.returned = self._absent()
         self._check_majority()
-        awaited, mark = self._recovery.awaited_mark, self.high_water_mark
-        self.would_gain_a_replica = awaited is not None and mark is not None and awaited <= mark
+        awaited, appends = self._recovery.awaited_mark, self.appends
+        self.would_gain_a_replica = (
+            awaited is not None and appends is not None and awaited <= appends.high_water_mark
+        )
         self._is_quiet = self._repairer.is_idle and awaited is None
 
     def _check_majority(self) -> None:
         if self.ended is not None:
             return
         assigned = [self._replicas[replica_id] for replica_id in self.assigned]
-        if self.low_water_mark is None:
+        if self.appends is None:
             left = sum(not replica.is_excluded for replica in assigned)
         else:
             left = sum(replica.phase is ReplicaPhase.LIVE for replica in assigned)
         if left < self._quorum:
-            self._end(
+            self.ended = (
                 f"{left} of {len(assigned)} replicas left, {self._quorum} needed; lost: "
                 + ", ".join(self.excluded)
             )
-        elif self.low_water_mark is None:
+        elif self.appends is None:
             self.outrun = self._fences.outrun(self._last_states or self.assigned)
             if self.outrun is not None:
-                self._end(f"most replicas have promised session {self.outrun} or a later one")
+                self.ended = f"most replicas have promised session {self.outrun} or a later one"
 
     def _absent(self) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
         """Return who is excluded, and who of them can be reached again."""

@@ -8,9 +8,8 @@ which decides them in that same order. A slot is spoken for until a ticket is de
     claim        ticket of the newest accepted request that will move the slot's mark
     reservation  ticket that the newest waiting request with this slot waits for
 
-so nothing is ever released by hand, and a request that waits knows its ticket. Like a mark,
-a reservation counts for a lock only as far as all three slots bear it out; claims are exact. The
-more locks are undecided at a time, the more slots there are, so that few are refused by chance.
+so nothing is ever released by hand, and a request that waits knows its ticket. The more locks are
+undecided at a time, the more slots there are, so that few are refused by chance.
 Knows nothing of clients, messages or the store. Source: Waltz Internals, "Optimistic Locking".
 """
 
@@ -31,6 +30,7 @@ from waltz.server.appends.locked_appends import (
     SlotTriple,
     lock_slots,
 )
+from waltz.server.appends.reservations import Reservations
 from waltz.types import NOTHING, ClientId, TransactionId
 
 LOCK_TABLE_SLOTS_PER_CLAIM: Final = 64
@@ -94,15 +94,12 @@ class LockTable:
         self._slots_max = slots_max
         self._marks = np.full(slot_count, high_water_mark, np.int64)
         self._claims = Claims(slot_count)
-        self._reservations = np.zeros(slot_count, np.int64)
+        self._reservations = Reservations(slot_count)
         self._firsts = np.zeros(slot_count, np.int64)
         self._firsts_base = 0
         """What is not above it in `_firsts` is of an earlier look."""
         # Single elements are read and written through views: three times as fast as through numpy.
         self._mark_at = self._marks.data
-        self._reservation_at = self._reservations.data
-        self._reserved_until = 0
-        self._client_until: dict[ClientId, int] = {}
         self.issued = 0
         """Tickets given so far; the newest ticket."""
         self.decided = 0
@@ -113,7 +110,7 @@ class LockTable:
         count, lock_count = appends.client_ids.size, appends.lock_hashes.size
         if (
             not lock_count
-            and self._reserved_until <= self.decided
+            and self._reservations.until <= self.decided
             and np.minimum.reduce(appends.client_high_water_marks) >= NOTHING
         ):
             # No lock refuses them or has them wait, and nobody of their clients waits.
@@ -155,10 +152,7 @@ class LockTable:
     def forget_reservations(self) -> None:
         """Let all that wait be checked afresh: the caller admits them again, in order of arrival,
         ahead of anything new. What arrived later must not hold up what arrived earlier."""
-        if self._reserved_until:
-            self._reservations.fill(0)
-            self._reserved_until = 0
-            self._client_until.clear()
+        self._reservations.forget()
 
     def raise_marks(self, high_water_mark: TransactionId) -> None:
         """Treat every lock as written by `high_water_mark`: others may have written up to it."""
@@ -167,7 +161,7 @@ class LockTable:
     def check_invariants(self) -> None:
         assert 0 <= self.decided <= self.issued
         self._claims.check_invariants(self.decided, self.issued)
-        assert int(self._reservations.max()) <= self._reserved_until <= self.issued
+        self._reservations.check_invariants(self.issued)
 
     # Deciding
 
@@ -195,11 +189,10 @@ class LockTable:
         self._slot_count = factor * slot_count
         self._marks = np.tile(self._marks, factor)
         self._mark_at = self._marks.data
-        self._reservations = np.tile(self._reservations, factor)
-        self._reservation_at = self._reservations.data
         self._firsts = np.zeros(self._slot_count, np.int64)
         self._firsts_base = 0
         self._claims.grow(factor)
+        self._reservations.grow(factor)
 
     # One by one
 
@@ -246,40 +239,14 @@ class LockTable:
             estimate = max(estimate, min(mark_at[a], mark_at[b], mark_at[c]))
         for lock in request.append_locks:
             recorded.append(lock_slots(lock, slot_count))
-        if self._reserved_until > decided:
-            until = max(until, self._reserved(request))
-            until = max(until, self._client_until.get(ClientId(request.client_id), 0))
+        if self._reservations.until > decided:
+            until = max(until, self._reservations.newest(request))
         if until > decided:
-            self._reserve(request, until)
+            self._reservations.reserve(request, until)
             return _Verdict(True, until)
         if estimate > request.client_high_water_mark:
             return _Verdict(False, estimate)
         return None
-
-    def _reserved(self, request: Request) -> int:
-        """Return the newest ticket that an earlier request with a lock of this one waits for."""
-        reservation_at = self._reservation_at
-        return max(
-            (min(reservation_at[slot] for slot in slots) for slots in self._triples(request)),
-            default=0,
-        )
-
-    def _reserve(self, request: Request, until: int) -> None:
-        reservation_at = self._reservation_at
-        for slots in self._triples(request):
-            for slot in slots:
-                reservation_at[slot] = max(reservation_at[slot], until)
-        self._reserved_until = max(self._reserved_until, until)
-        client_id = ClientId(request.client_id)
-        self._client_until[client_id] = max(self._client_until.get(client_id, 0), until)
-
-    def _triples(self, request: Request) -> list[SlotTriple]:
-        """Return the slots of every lock of `request`."""
-        return [
-            lock_slots(lock, self._slot_count)
-            for locks in (request.write_locks, request.read_locks, request.append_locks)
-            for lock in locks
-        ]
 
     # By columns
 
@@ -322,10 +289,12 @@ class LockTable:
                     is_claimed |= columns.is_recorded_before(places, rows)
                 uncertain[columns.owners[places[is_claimed]]] = True
         reserved = np.zeros(columns.slots.shape, np.bool_)
-        if self._reserved_until > decided:
-            reserved |= self._reservations[columns.slots] > decided
+        if self._reservations.until > decided:
+            reserved |= self._reservations.table[columns.slots] > decided
             uncertain |= columns.any_lock(np.logical_and.reduce(reserved, axis=1))
-            held = [each for each, until in self._client_until.items() if until > decided]
+            held = [
+                each for each, until in self._reservations.client_until.items() if until > decided
+            ]
             uncertain |= np.isin(appends.client_ids, np.array(held, np.int64))
         if not uncertain.any():
             return uncertain
@@ -409,18 +378,14 @@ class LockTable:
         slots = columns.slots[rows]
         claimed = np.where(columns.checked[rows], self._claims.newest_of(columns.locks[rows]), 0)
         per_lock = np.zeros(len(columns.owners), np.int64)
-        per_lock[rows] = np.maximum(claimed, self._reservations[slots].min(axis=1))
-        tickets = np.maximum(columns.max_lock(per_lock, 0)[first:], self._client_until[client])
+        per_lock[rows] = np.maximum(claimed, self._reservations.newest_of(slots))
+        client_until = self._reservations.client_until[client]
+        tickets = np.maximum(columns.max_lock(per_lock, 0)[first:], client_until)
         if not len(tickets):
             return {}
         tickets = np.maximum.accumulate(tickets)
-        # They ascend, and of a repeated slot the last value stays: the highest.
-        flat = slots.ravel()
-        per_slot = np.repeat(tickets[columns.owners[rows] - first], 3)
-        self._reservations[flat] = np.maximum(self._reservations[flat], per_slot)
-        last = int(tickets[-1])
-        self._client_until[client] = last
-        self._reserved_until = max(self._reserved_until, last)
+        per_lock_tickets = tickets[columns.owners[rows] - first]
+        self._reservations.reserve_all(client, slots, per_lock_tickets, int(tickets[-1]))
         return dict(enumerate(tickets.tolist(), first))
 
     def _record(self, columns: LockColumns, accepted: NDArray[np.bool_]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from typing import assert_never
 from uuid import UUID
 
 from waltz.errors import LocalProtocolError, RemoteProtocolError
@@ -38,7 +39,14 @@ from waltz.server.clients.contexts import Effect as ContextEffect
 from waltz.server.clients.contexts import Event as ContextEvent
 from waltz.server.clients.idleness import Idleness, IdlenessFinding
 from waltz.server.clients.reception import Terms
-from waltz.server.feeding.backlog import Intake, UnderWay
+from waltz.server.feeding.backlog import (
+    BacklogEffect,
+    Intake,
+    ResumeReading,
+    StopReading,
+    UnderWay,
+    WorkedOff,
+)
 from waltz.server.feeding.outbox import Part
 from waltz.server.server_partition_events import ConnectionDrained, ConnectionLost
 from waltz.wire.lifecycle_protocol import (
@@ -236,8 +244,10 @@ class Clients:
         """Connections that are handed nothing that can wait: they have more unsent bytes than they
         should, or are broken."""
         self.unsent_bytes_peak = 0
-        self._under_way = UnderWay()
-        self._lane = Lane()
+        self.lane = Lane()
+        """Large work waits here while all clients together have much under way; else turns are
+        short, and each takes all there is."""
+        self._under_way = UnderWay(self._note_crowded)
         self._host = host
         self._codec = codec
         self._idle_seconds = idle_seconds
@@ -312,10 +322,24 @@ class Clients:
         if client is not None:
             client.flush()
 
-    def lane(self) -> Lane | None:
-        """Return where large work waits while all clients together have much under way; else None:
-        turns are short, and each takes all there is."""
-        return self._lane if self._under_way.is_crowded else None
+    def _note_crowded(self, is_crowded: bool) -> None:
+        self.lane.is_used = is_crowded
+
+    def note_backlog(self, opening: int, effect: BacklogEffect) -> None:
+        """A partition has worked requests off, or cannot take more from a connection."""
+        client = self._clients.get(effect.connection_id)
+        if client is None:
+            return
+        match effect:
+            case WorkedOff(_, byte_count):
+                client.intake.settle(opening, byte_count)
+            case StopReading():
+                client.intake.stop(opening)
+            case ResumeReading():
+                client.intake.resume(opening)
+            case _:
+                assert_never(effect)
+        client.note_intake()
 
     def cut_off(self, connection_id: int, reason: str) -> None:
         client = self._clients.get(connection_id)
@@ -463,8 +487,8 @@ class Clients:
                     return
                 if not (data := await client.read(connection)):
                     return
-                if len(data) > SMALL_BYTES_MAX and (lane := self.lane()) is not None:
-                    await lane.turn()
+                if len(data) > SMALL_BYTES_MAX and self.lane.is_used:
+                    await self.lane.turn()
 
     def _leave(self, client: ConnectedClient) -> None:
         """The TCP connection of `client` has ended."""

@@ -8,6 +8,7 @@ sends little is never held up by clients that have filled a partition. Knows no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -142,18 +143,23 @@ class Backlog:
 class UnderWay:
     """The sum of what all connections of a server have under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, note_crowded: Callable[[bool], None] = lambda _: None) -> None:
+        """`note_crowded` is told `is_crowded` whenever that has changed."""
         self.byte_count = 0
         self.connection_count = 0
         """The number of connections that have anything under way."""
         self.is_crowded = False
         """Whether a turn of the loop is long, and a second connection could have a short one."""
+        self._note_crowded = note_crowded
 
     def add(self, byte_count: int, connection_count: int) -> None:
         """Count both; a negative number takes away."""
         self.byte_count += byte_count
         self.connection_count += connection_count
-        self.is_crowded = self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
+        is_crowded = self.byte_count >= CROWDED_BYTES_MIN and self.connection_count > 1
+        if is_crowded is not self.is_crowded:
+            self.is_crowded = is_crowded
+            self._note_crowded(is_crowded)
 
 
 class Intake:

@@ -166,7 +166,7 @@ class Feeds:
         near, far = self._queues[FeedPlace.NEAR], self._queues[FeedPlace.FAR]
         if not near and not far:
             return False
-        turn = _Turn(high_water_mark, blocked, outbox, now, {}, set())
+        turn = _Turn(self._partition_id, self._cache, high_water_mark, blocked, outbox, now)
         waiting = [*near]
         near.clear()
         for feed in waiting:
@@ -198,21 +198,19 @@ class Feeds:
         if feed.connection_id in turn.blocked:
             feed.place = FeedPlace.BLOCKED
             return
+        with_data = feed.connection_id in self._with_data
         if feed.quota and feed.next_transaction_id <= turn.high_water_mark:
-            run = self._run(feed, turn)
+            run = turn.run(feed.next_transaction_id, feed.quota, with_data)
             if run is None:
                 self._fetches.want(
-                    feed.next_transaction_id,
-                    turn.high_water_mark,
-                    turn.now,
-                    with_data=feed.connection_id in self._with_data,
+                    feed.next_transaction_id, turn.high_water_mark, turn.now, with_data=with_data
                 )
                 self._enqueue(feed, FeedPlace.FETCHING)
                 return
             parts, count = run
             for part in parts:
                 turn.outbox.add(feed.connection_id, part)
-            if feed.connection_id in self._with_data:
+            if with_data:
                 turn.with_data.add(feed.connection_id)
             feed.next_transaction_id = TransactionId(feed.next_transaction_id + count)
             feed.quota -= count
@@ -222,10 +220,7 @@ class Feeds:
             self._enqueue(feed, FeedPlace.AT_HEAD)
         else:
             self._fetches.go_on(
-                feed.next_transaction_id,
-                turn.high_water_mark,
-                turn.now,
-                with_data=feed.connection_id in self._with_data,
+                feed.next_transaction_id, turn.high_water_mark, turn.now, with_data=with_data
             )
             self._enqueue(feed, FeedPlace.FAR)
 
@@ -254,18 +249,60 @@ class Feeds:
             request, feed.next_request = feed.next_request, None
             self.request(feed.connection_id, request, turn.high_water_mark)
 
-    def _run(self, feed: Feed, turn: _Turn) -> _Run | None:
-        """Return transactions from the feed's position on; None if there are none here.
+    def _enqueue(self, feed: Feed, place: FeedPlace) -> None:
+        feed.place = place
+        self._queues[place].append(feed)
+
+    def _start(self, feed: Feed) -> None:
+        self._enqueue(feed, FeedPlace.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else FeedPlace.FAR)
+
+    def _move_all(self, place: FeedPlace, target: FeedPlace) -> None:
+        waiting = self._queues[place]
+        if not waiting:
+            return
+        for feed in waiting:
+            if feed.place is place:
+                self._enqueue(feed, target)
+        waiting.clear()
+
+
+class _Run(NamedTuple):
+    parts: Sequence[Shared]
+    size: int
+
+
+class _Turn:
+    """One round of serving. Runs are cut once in it for all feeds that are owed the same."""
+
+    def __init__(
+        self,
+        partition_id: PartitionId,
+        cache: FeedCache,
+        high_water_mark: TransactionId,
+        blocked: Set[int],
+        outbox: Outbox,
+        now: float,
+    ) -> None:
+        self.high_water_mark = high_water_mark
+        self.blocked = blocked
+        self.outbox = outbox
+        self.now = now
+        self.with_data: set[int] = set()
+        """The connections that were sent a run with data in this round."""
+        self._partition_id = partition_id
+        self._cache = cache
+        self._runs: dict[tuple[TransactionId, int, bool], _Run] = {}
+
+    def run(self, first: TransactionId, quota: int, with_data: bool) -> _Run | None:
+        """Return at most `quota` transactions from `first` on; None if there are none here.
 
         Feeds at the same position with the same claim share the same parts.
         """
-        first = feed.next_transaction_id
-        count_max = min(feed.quota, turn.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
-        with_data = feed.connection_id in self._with_data
+        count_max = min(quota, self.high_water_mark - first + 1, FEED_RUN_RECORDS_MAX)
         key = (first, count_max, with_data)
-        run = turn.runs.get(key)
+        run = self._runs.get(key)
         if run is None:
-            run = turn.runs[key] = self._cut_run(first, count_max, with_data)
+            run = self._runs[key] = self._cut_run(first, count_max, with_data)
         return run if run.parts else None
 
     def _cut_run(self, first: TransactionId, count_max: int, with_data: bool) -> _Run:
@@ -294,37 +331,3 @@ class Feeds:
                 size += len(batch.block)
             position = TransactionId(position + count)
         return _Run(parts, position - first)
-
-    def _enqueue(self, feed: Feed, place: FeedPlace) -> None:
-        feed.place = place
-        self._queues[place].append(feed)
-
-    def _start(self, feed: Feed) -> None:
-        self._enqueue(feed, FeedPlace.NEAR if feed.quota <= FEED_RUN_RECORDS_MAX else FeedPlace.FAR)
-
-    def _move_all(self, place: FeedPlace, target: FeedPlace) -> None:
-        waiting = self._queues[place]
-        if not waiting:
-            return
-        for feed in waiting:
-            if feed.place is place:
-                self._enqueue(feed, target)
-        waiting.clear()
-
-
-class _Run(NamedTuple):
-    parts: Sequence[Shared]
-    size: int
-
-
-@dataclass(slots=True)
-class _Turn:
-    """The state of one round of serving: `runs` were cut in it, and the connections `with_data`
-    were sent a run with data in it."""
-
-    high_water_mark: TransactionId
-    blocked: Set[int]
-    outbox: Outbox
-    now: float
-    runs: dict[tuple[TransactionId, int, bool], _Run]
-    with_data: set[int]
