@@ -9,14 +9,14 @@ from typing import Any, Final
 from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.errors import FencedError
-from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.directory.partition_promises import PartitionPromises
 from waltz.storage.directory.synced_file import SyncedFile
 from waltz.storage.far_sessions_shell import SESSION_STEP_MAX, FarSessions
 from waltz.storage.log import segment_recovery as recovery
 from waltz.storage.log import segments
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.log.segments import SegmentChain
-from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.partition_replica import AcceptedDamage, StoragePartition
 from waltz.types import TransactionId
 
 
@@ -196,7 +196,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a replica without its newest segment takes its log for a shorter one",
         breaks="I1 durability",
-        patches=(Patch(ControlFile, "trace", forgotten),),
+        patches=(Patch(PartitionPromises, "trace", forgotten),),
         workloads=("append", "bank"),
         plans=("lost_files",),
         caught=Scene(3, "bank", "lost_files"),
@@ -220,7 +220,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a damaged replica votes",
         breaks="I12 convergence",
-        patches=(Patch(StoragePartition, "check_undamaged", forgotten),),
+        patches=(Patch(AcceptedDamage, "check_rest", forgotten),),
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(65, "bank", "bit_flips"),

@@ -250,7 +250,7 @@ def test_a_source_that_lacks_what_it_promised_is_named(tmp_path: Path) -> None:
         await fill(source, 50)
         await set_available(destination, False)
         damaged = source._queues[ZERO].partition
-        await source._queues[ZERO].command(lambda: damaged._chain.truncate(t(24)))
+        await source._queues[ZERO].command(lambda: damaged.log.truncate(t(24)))
         with pytest.raises(RemoteStorageError, match="has no record 25 of partition 0"):
             await copy(source, destination)
         assert await session_of(destination) == SessionInfo(SessionId(-1), t(24), t(24))

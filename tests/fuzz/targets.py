@@ -205,7 +205,9 @@ def run_control_file(data: bytes) -> bool:
         found: list[object] = []
         for partition_id in (PartitionId(0), PartitionId(1)):
             try:
-                found.append((control.info(partition_id), control.fence(partition_id)))
+                found.append(
+                    (control.promises(partition_id).info, control.promises(partition_id).fence)
+                )
             except CorruptionError:
                 found.append(None)
         control.close()

@@ -53,25 +53,25 @@ def test_updates_alternate_as_the_original_does() -> None:
     disk = golden_disk("storage-empty")
     control = open_control(disk, key=GOLDEN_KEY)
     for number in (PartitionId(0), ONE):
-        assigned = control.info(number).with_flag(ASSIGNED, True)
-        control.update(number, assigned)
-        control.update(number, replace(assigned, session_id=SessionId(0)))
+        assigned = control.promises(number).info.with_flag(ASSIGNED, True)
+        control.promises(number).update(assigned)
+        control.promises(number).update(replace(assigned, session_id=SessionId(0)))
     golden = (GOLDEN / "storage-after-clients" / "waltz-storage.ctl").read_bytes()
     assert disk.content(PATH)[128:] == golden[128:]
 
 
 def test_golden_directories_are_read() -> None:
     added = open_control(golden_disk("storage-partitions-added"), key=GOLDEN_KEY)
-    assert added.info(ONE) == PartitionInfo(flags=5)
+    assert added.promises(ONE).info == PartitionInfo(flags=5)
     used = open_control(golden_disk("storage-after-clients"), key=GOLDEN_KEY)
-    assert used.info(ONE) == PartitionInfo(SessionId(0), flags=5)
+    assert used.promises(ONE).info == PartitionInfo(SessionId(0), flags=5)
 
 
 def test_update_survives_a_power_cut() -> None:
     disk = fresh_disk()
-    open_control(disk).update(ONE, STARTED)
+    open_control(disk).promises(ONE).update(STARTED)
     for seed in range(20):
-        assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+        assert open_control(disk.crash_clone(random(seed))).promises(ONE).info == STARTED
 
 
 def test_interrupted_update_leaves_the_state_before() -> None:
@@ -80,12 +80,12 @@ def test_interrupted_update_leaves_the_state_before() -> None:
         for seed in range(50):
             disk = fresh_disk()
             control = open_control(disk)
-            control.update(ONE, STARTED)
+            control.promises(ONE).update(STARTED)
             disk.fault = fail_nth(fault, 1)
             with pytest.raises(SegmentFailedError):
-                control.update(ONE, replace(STARTED, session_id=SessionId(8)))
+                control.promises(ONE).update(replace(STARTED, session_id=SessionId(8)))
             clone = disk.crash_clone(random(seed))
-            found = open_control(clone).info(ONE)
+            found = open_control(clone).promises(ONE).info
             assert found == STARTED
 
 
@@ -94,10 +94,10 @@ def test_after_a_failed_sync_every_update_is_refused() -> None:
     control = open_control(disk)
     disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(SegmentFailedError, match="fails"):
-        control.update(ONE, STARTED)
+        control.promises(ONE).update(STARTED)
     with pytest.raises(SegmentFailedError, match="no update after a failed one"):
-        control.update(PartitionId(0), STARTED)
-    assert control.info(ONE) == FRESH
+        control.promises(PartitionId(0)).update(STARTED)
+    assert control.promises(ONE).info == FRESH
 
 
 def test_one_damaged_partition_does_not_concern_the_others() -> None:
@@ -106,26 +106,26 @@ def test_one_damaged_partition_does_not_concern_the_others() -> None:
     open_control(disk).close()
     disk.damage(PATH, 128 + 76 + 4, bytes(72))
     control = open_control(disk)
-    assert control.info(PartitionId(0)).is_assigned
+    assert control.promises(PartitionId(0)).info.is_assigned
     for _ in range(2):
         with pytest.raises(CorruptionError, match="partition 1"):
-            control.info(ONE)
+            _ = control.promises(ONE).info
     with pytest.raises(CorruptionError):
-        control.update(ONE, FRESH)
-    control.reset(ONE)
+        control.promises(ONE).update(FRESH)
+    control.promises(ONE).reset()
     control.close()
-    assert open_control(disk).info(ONE) == FRESH
+    assert open_control(disk).promises(ONE).info == FRESH
 
 
 def test_reset_makes_a_partition_fresh() -> None:
     disk = fresh_disk()
     control = open_control(disk)
-    control.update(ONE, STARTED)
-    control.reset(ONE)
-    assert control.info(ONE) == FRESH
-    control.update(ONE, STARTED)
+    control.promises(ONE).update(STARTED)
+    control.promises(ONE).reset()
+    assert control.promises(ONE).info == FRESH
+    control.promises(ONE).update(STARTED)
     control.close()
-    assert open_control(disk).info(ONE) == STARTED
+    assert open_control(disk).promises(ONE).info == STARTED
 
 
 def test_foreign_directories_are_refused_untouched() -> None:
@@ -172,9 +172,9 @@ def test_file_cut_off_damages_the_partitions_behind_the_cut() -> None:
     open_control(disk).close()
     disk.open(PATH).truncate(128 + 100)
     control = open_control(disk)
-    assert control.info(PartitionId(0)).is_assigned
+    assert control.promises(PartitionId(0)).info.is_assigned
     with pytest.raises(CorruptionError, match="24 of 76 bytes"):
-        control.info(ONE)
+        _ = control.promises(ONE).info
 
 
 def test_one_process_per_directory() -> None:
@@ -214,7 +214,7 @@ def test_slower_process_in_a_fresh_directory_takes_the_file_as_it_is() -> None:
 
     disk.fault = overtake
     control = open_control(disk, assigned=(0,))
-    assert control.info(ONE).is_assigned
+    assert control.promises(ONE).info.is_assigned
     assert not control.was_created
 
 
@@ -231,12 +231,12 @@ def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
     control = open_control(disk)
     disk.fault = kill
     with pytest.raises(Killed):
-        control.update(ONE, STARTED)
+        control.promises(ONE).update(STARTED)
     disk.fault = None
     disk.release_locks()
-    assert open_control(disk).info(ONE) == STARTED
+    assert open_control(disk).promises(ONE).info == STARTED
     for seed in range(20):
-        assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+        assert open_control(disk.crash_clone(random(seed))).promises(ONE).info == STARTED
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -244,17 +244,17 @@ def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: i
     """The system shows it, calls it clean, and no sync of it will ever write it."""
     disk = fresh_disk()
     control = open_control(disk)
-    control.update(ONE, STARTED)
+    control.promises(ONE).update(STARTED)
     disk.fault = fail_nth(DiskOperation.SYNC, number, done=0.0)
     with pytest.raises(SegmentFailedError):
-        control.update(ONE, replace(STARTED, session_id=SessionId(8)))
+        control.promises(ONE).update(replace(STARTED, session_id=SessionId(8)))
     disk.fault = None
     disk.release_locks()
     found = open_control(disk)
-    assert found.info(ONE).session_id == found.fence(ONE) == 8
+    assert found.promises(ONE).info.session_id == found.promises(ONE).fence == 8
     for seed in range(20):
         clone = disk.crash_clone(random(seed))
-        assert open_control(clone).info(ONE).session_id == 8
+        assert open_control(clone).promises(ONE).info.session_id == 8
         for path, offset in ((PATH, 128 + 76 + 4), (PATH, 128 + 76 + 40),
                              (NODE_PATH, 128 + 64), (NODE_PATH, 4096 + 128 + 64)):  # fmt: skip
             damaged = disk.crash_clone(random(seed))
@@ -262,7 +262,7 @@ def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: i
             after = open_control(damaged)
             if number == 1 and path == PATH:
                 continue  # never acknowledged, and not copied yet
-            assert after.info(ONE).session_id == 8
+            assert after.promises(ONE).info.session_id == 8
 
 
 def test_creation_is_all_or_nothing() -> None:
@@ -281,8 +281,8 @@ def test_creation_is_all_or_nothing() -> None:
                 clone = disk.crash_clone(random(seed))
                 found.add(clone.exists(PATH))
                 control = open_control(clone)
-                assert control.info(PartitionId(0)).is_assigned
-                assert not control.info(ONE).is_assigned
+                assert control.promises(PartitionId(0)).info.is_assigned
+                assert not control.promises(ONE).info.is_assigned
     assert found == {False, True}
 
 
@@ -296,14 +296,14 @@ def used_directory() -> SimulatedDisk:
     disk = fresh_disk()
     control = open_control(disk, partition_count=3, assigned=(0,))
     zero = PartitionId(0)
-    control.make_ours(zero)
-    control.raise_fence(zero, SessionId(6))
-    control.update(zero, replace(STARTED, session_id=SessionId(6), low_water_mark=t(50)))
-    control.raise_fence(zero, SessionId(7))
-    control.update(zero, STARTED)
-    control.raise_fence(zero, SessionId(8))
-    control.update(ONE, replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
-    control.reset(ONE)
+    control.promises(zero).make_ours()
+    control.promises(zero).raise_fence(SessionId(6))
+    control.promises(zero).update(replace(STARTED, session_id=SessionId(6), low_water_mark=t(50)))
+    control.promises(zero).raise_fence(SessionId(7))
+    control.promises(zero).update(STARTED)
+    control.promises(zero).raise_fence(SessionId(8))
+    control.promises(ONE).update(replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
+    control.promises(ONE).reset()
     control.close()
     return disk
 
@@ -374,7 +374,13 @@ def promises(control: ControlFile) -> list[object]:
     found: list[object] = []
     for number in map(PartitionId, range(3)):
         try:
-            found.append((control.info(number), control.fence(number), control.is_ours(number)))
+            found.append(
+                (
+                    control.promises(number).info,
+                    control.promises(number).fence,
+                    control.promises(number).is_ours,
+                )
+            )
         except CorruptionError:
             found.append(None)
     return found
@@ -450,16 +456,16 @@ def test_an_acknowledged_update_outlives_its_struct(first: int) -> None:
     disk = used_directory()
     control = reopen(disk)
     for session in range(9, 11 + first):
-        control.update(PartitionId(0), replace(STARTED, session_id=SessionId(session)))
+        control.promises(PartitionId(0)).update(replace(STARTED, session_id=SessionId(session)))
     control.close()
     for twin in (4, 40):
         clone = disk.crash_clone(random(0))
         clone.damage(PATH, 128 + twin, bytes(36))
-        assert reopen(clone).info(PartitionId(0)).session_id == 10 + first
+        assert reopen(clone).promises(PartitionId(0)).info.session_id == 10 + first
         clone.damage(PATH, 128, bytes(76))
         again = reopen(clone.crash_clone(random(1)))
-        assert again.info(PartitionId(0)).session_id == 10 + first
-        assert again.is_ours(PartitionId(0))
+        assert again.promises(PartitionId(0)).info.session_id == 10 + first
+        assert again.promises(PartitionId(0)).is_ours
 
 
 def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> None:
@@ -480,14 +486,14 @@ def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> No
 
             disk.fault = die
             with pytest.raises(Killed):
-                control.update(zero, started)
+                control.promises(zero).update(started)
             clone = disk.crash_clone(random(seed))
             again = reopen(clone)
-            found.add((again.info(zero).session_id, again.is_ours(zero)))
-            assert again.fence(zero) == 8
-            again.update(zero, replace(started, session_id=SessionId(9)))
+            found.add((again.promises(zero).info.session_id, again.promises(zero).is_ours))
+            assert again.promises(zero).fence == 8
+            again.promises(zero).update(replace(started, session_id=SessionId(9)))
             again.close()
-            assert reopen(clone).info(zero).session_id == 9
+            assert reopen(clone).promises(zero).info.session_id == 9
     assert found == {(7, True), (8, True), (8, False)}
 
 
@@ -499,19 +505,19 @@ def test_a_directory_of_the_original_gets_an_identity_and_keeps_its_promises() -
     (note,) = control.notes
     assert f"waltz-storage.node: made, with ID {DIRECTORY_ID}" in note
     assert disk.content(PATH) == before
-    assert not control.is_ours(ONE)
-    info = control.info(ONE)
-    control.raise_fence(ONE, SessionId(4))
-    control.update(ONE, replace(info, session_id=SessionId(3)))
-    assert not control.is_ours(ONE)
-    control.make_ours(ONE)
+    assert not control.promises(ONE).is_ours
+    info = control.promises(ONE).info
+    control.promises(ONE).raise_fence(SessionId(4))
+    control.promises(ONE).update(replace(info, session_id=SessionId(3)))
+    assert not control.promises(ONE).is_ours
+    control.promises(ONE).make_ours()
     control.close()
     control = open_control(disk, key=GOLDEN_KEY, directory_id=UUID(int=9))
     assert control.notes == ()
     assert control.directory_id == DIRECTORY_ID
-    assert (control.is_ours(ONE), control.fence(ONE)) == (True, 4)
-    control.update(ONE, info)
-    assert control.is_ours(ONE)
+    assert (control.promises(ONE).is_ours, control.promises(ONE).fence) == (True, 4)
+    control.promises(ONE).update(info)
+    assert control.promises(ONE).is_ours
 
 
 def test_what_the_original_wrote_since_is_believed_and_not_called_ours() -> None:
@@ -526,11 +532,11 @@ def test_what_the_original_wrote_since_is_believed_and_not_called_ours() -> None
     control = reopen(disk)
     assert promises(control)[0] == (theirs, 9, False)
     assert control.notes == ()
-    control.update(zero, theirs.with_access(readable=True, writable=False))
-    assert not control.is_ours(zero)
-    control.make_ours(zero)
+    control.promises(zero).update(theirs.with_access(readable=True, writable=False))
+    assert not control.promises(zero).is_ours
+    control.promises(zero).make_ours()
     control.close()
-    assert reopen(disk).is_ours(zero)
+    assert reopen(disk).promises(zero).is_ours
 
 
 def test_the_fence_survives_restarts_and_giving_up() -> None:
@@ -538,18 +544,18 @@ def test_the_fence_survives_restarts_and_giving_up() -> None:
     disk = used_directory()
     control = reopen(disk)
     zero = PartitionId(0)
-    control.raise_fence(zero, SessionId(3))
-    assert control.fence(zero) == 8
+    control.promises(zero).raise_fence(SessionId(3))
+    assert control.promises(zero).fence == 8
     counts = disk.counts.copy()
-    control.raise_fence(zero, SessionId(8))
+    control.promises(zero).raise_fence(SessionId(8))
     assert disk.counts == counts
-    control.reset(zero)
-    assert (control.info(zero), control.fence(zero)) == (FRESH, 8)
-    control.update(zero, FRESH.with_flag(ASSIGNED, True))
+    control.promises(zero).reset()
+    assert (control.promises(zero).info, control.promises(zero).fence) == (FRESH, 8)
+    control.promises(zero).update(FRESH.with_flag(ASSIGNED, True))
     for seed in range(10):
         again = reopen(disk.crash_clone(random(seed)))
-        assert again.fence(zero) == 8
-        assert again.info(zero) == FRESH.with_flag(ASSIGNED, True)
+        assert again.promises(zero).fence == 8
+        assert again.promises(zero).info == FRESH.with_flag(ASSIGNED, True)
 
 
 def test_a_partition_whose_slot_is_lost_is_given_up_and_taken_again() -> None:
@@ -560,14 +566,20 @@ def test_a_partition_whose_slot_is_lost_is_given_up_and_taken_again() -> None:
     control = reopen(disk)
     zero = PartitionId(0)
     assert control.partition_ids == [0]
-    for attempt in (control.info, control.fence, control.is_ours, control.make_ours):
+    promises = control.promises(zero)
+    for attempt in (
+        lambda: promises.info,
+        lambda: promises.fence,
+        lambda: promises.is_ours,
+        promises.make_ours,
+    ):
         with pytest.raises(CorruptionError, match="give the partition up and take it again"):
-            attempt(zero)
+            attempt()
     with pytest.raises(CorruptionError):
-        control.update(zero, FRESH)
-    assert control.fence(ONE) == 5
-    control.reset(zero)
-    assert (control.info(zero), control.fence(zero)) == (FRESH, 7)
+        control.promises(zero).update(FRESH)
+    assert control.promises(ONE).fence == 5
+    control.promises(zero).reset()
+    assert (control.promises(zero).info, control.promises(zero).fence) == (FRESH, 7)
     control.close()
     assert reopen(disk).notes == ()
 
@@ -607,12 +619,12 @@ def test_a_failed_copy_is_a_failed_update() -> None:
         control = reopen(disk)
         disk.fault = fail_nth(DiskOperation.SYNC, number)
         with pytest.raises(SegmentFailedError, match=r"waltz-storage\.node .* fails"):
-            control.update(zero, replace(STARTED, session_id=SessionId(9)))
-        assert control.info(zero).session_id == 9
+            control.promises(zero).update(replace(STARTED, session_id=SessionId(9)))
+        assert control.promises(zero).info.session_id == 9
         with pytest.raises(SegmentFailedError, match="no update after a failed one"):
-            control.raise_fence(zero, SessionId(12))
-        assert control.fence(zero) == 9
-        assert reopen(disk.crash_clone(random(number))).info(zero).session_id == 9
+            control.promises(zero).raise_fence(SessionId(12))
+        assert control.promises(zero).fence == 9
+        assert reopen(disk.crash_clone(random(number))).promises(zero).info.session_id == 9
 
 
 def test_an_update_without_space_may_be_tried_again() -> None:
@@ -623,7 +635,7 @@ def test_an_update_without_space_may_be_tried_again() -> None:
         control = reopen(disk)
         disk.fault = fail_nth(DiskOperation.WRITE, number, errno.ENOSPC)
         with pytest.raises(SegmentFailedError, match="fails"):
-            control.update(zero, replace(STARTED, session_id=SessionId(9)))
-        control.update(zero, replace(STARTED, session_id=SessionId(10)))
+            control.promises(zero).update(replace(STARTED, session_id=SessionId(9)))
+        control.promises(zero).update(replace(STARTED, session_id=SessionId(10)))
         control.close()
         assert promises(reopen(disk))[0] == (replace(STARTED, session_id=SessionId(10)), 10, True)

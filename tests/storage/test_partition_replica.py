@@ -41,6 +41,7 @@ from waltz.errors import (
 )
 from waltz.limits import INDEX_SYNC_RECORDS, SEGMENTS_OPEN_MAX
 from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.storage_protocol import (
@@ -71,19 +72,19 @@ def reopen(disk: SimulatedDisk, old: StoragePartition, **options: int) -> Storag
     """As a restart of the node does, without a word from the old one."""
     disk.release_locks()
     partition = open_partition(disk, **options)
-    partition.announce(old.info.session_id)
+    partition.announce(old.promises.info.session_id)
     return partition
 
 
 def is_writable(partition: StoragePartition) -> bool:
-    return partition.is_writable
+    return partition.writer.is_open
 
 
 def test_fresh_partition_is_empty_and_durable() -> None:
     """SD-01, SD-02, SN-06."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    assert (partition.next_transaction_id, partition.damage, partition.segment_count) == (
+    assert (partition.log.next_transaction_id, partition.damage, partition.log.segment_count) == (
         0,
         None,
         1,
@@ -104,7 +105,7 @@ def test_segments_roll_over_where_the_originals_did() -> None:
             succeed(partition, append(first, min(step, 70 - first), size=60))
         assert names(disk) == [0, 29, 58]
         assert len(disk.content(path(0))) == 128 + 29 * 100
-        assert partition.segment_count == 3
+        assert partition.log.segment_count == 3
         partition.close()
         for first in names(disk):
             read_independently(disk.content(path(first)), disk.content(path(first, ".idx")))
@@ -115,43 +116,43 @@ def test_segments_roll_over_where_the_originals_did() -> None:
 
 def test_record_larger_than_the_threshold_has_a_segment_of_its_own() -> None:
     partition = open_partition(fresh_disk(), threshold=1)
-    partition.write(batch(0, 3, size=500))
-    assert partition.segment_count == 3
+    partition.writer.write(batch(0, 3, size=500))
+    assert partition.log.segment_count == 3
     assert len(read_all(partition)) == 3
 
 
 def test_reads_cross_segments_within_their_bounds() -> None:
     """SD-20, SN-12."""
     partition = open_partition(fresh_disk(), threshold=300)
-    partition.write(batch(0, 30, size=60))
-    assert partition.segment_count == 15
+    partition.writer.write(batch(0, 30, size=60))
+    assert partition.log.segment_count == 15
     for first in range(30):
         for count, size in ((1, 10**6), (7, 10**6), (100, 10**6), (100, 450), (100, 1)):
-            records = partition.read(t(first), count_max=count, bytes_max=size)
+            records = partition.log.read(t(first), count_max=count, bytes_max=size)
             expected = max(1, min(count, 30 - first, size // 100))
             assert records == batch(first, expected, size=60)
     for first in (-1, -(2**63), 30, 2**62):
-        assert not len(partition.read(t(first), count_max=5, bytes_max=100))
-    assert not len(partition.read(t(0), count_max=0, bytes_max=100))
-    assert not len(partition.read(t(0), count_max=-5, bytes_max=100))
+        assert not len(partition.log.read(t(first), count_max=5, bytes_max=100))
+    assert not len(partition.log.read(t(0), count_max=0, bytes_max=100))
+    assert not len(partition.log.read(t(0), count_max=-5, bytes_max=100))
 
 
 def test_few_complete_segments_are_kept_open() -> None:
     """SD-19."""
     disk = fresh_disk()
     partition = open_partition(disk, threshold=100)
-    partition.write(batch(0, 100, size=60))
-    assert partition.segment_count == 100
+    partition.writer.write(batch(0, 100, size=60))
+    assert partition.log.segment_count == 100
     disk.counts.clear()
     for _ in range(3):
         for number in range(SEGMENTS_OPEN_MAX):
-            partition.read(t(number), count_max=1, bytes_max=1)
+            partition.log.read(t(number), count_max=1, bytes_max=1)
     assert disk.counts[DiskOperation.OPEN] == 2 * SEGMENTS_OPEN_MAX
     draw = random("lru")
     for _ in range(200):
         number = draw.randrange(100)
-        assert partition.read(t(number), count_max=1, bytes_max=1) == batch(number, 1, size=60)
-        assert len(partition._chain._complete) <= SEGMENTS_OPEN_MAX
+        assert partition.log.read(t(number), count_max=1, bytes_max=1) == batch(number, 1, size=60)
+        assert len(partition.log._complete) <= SEGMENTS_OPEN_MAX
 
 
 def test_truncate_to_every_id() -> None:
@@ -159,8 +160,8 @@ def test_truncate_to_every_id() -> None:
     for keep in range(-1, 12):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
-        partition.write(batch(0, 10, size=60))
-        partition.sync()
+        partition.writer.write(batch(0, 10, size=60))
+        partition.writer.sync()
         kept = min(keep, 9)
         assert partition.truncate(t(keep)) == kept
         assert read_all(partition) == [record_data(n).ljust(60)[:60] for n in range(kept + 1)]
@@ -182,8 +183,8 @@ def test_truncation_interrupted_anywhere_leaves_no_gap() -> None:
         for number in range(1, 10):
             disk = fresh_disk()
             partition = open_partition(disk, threshold=300)
-            partition.write(batch(0, 10, size=60))
-            partition.sync()
+            partition.writer.write(batch(0, 10, size=60))
+            partition.writer.sync()
             disk.fault = fail_nth(operation, number)
             try:
                 partition.truncate(t(2))
@@ -201,34 +202,34 @@ def test_truncation_below_the_local_low_water_mark_lowers_it_first_and_durably()
     cluster has committed stays known to it. SN-07, ST-24, SD-07."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.write(batch(0, 10))
-    partition.sync()
+    partition.writer.write(batch(0, 10))
+    partition.writer.sync()
     partition.set_low_water_mark(SessionId(3), t(9))
-    partition.write(batch(10, 10))
+    partition.writer.write(batch(10, 10))
     assert partition.truncate(t(9)) == 9
-    assert partition.session_info == (3, 9, 9)
+    assert partition.promises.session_info == (3, 9, 9)
     assert partition.truncate(t(7)) == 7
-    assert partition.session_info == (3, 9, 7)
+    assert partition.promises.session_info == (3, 9, 7)
     for seed in range(10):
         clone = open_partition(disk.crash_clone(random(seed)))
         assert clone.damage is None
-        assert clone.session_info == (3, 9, 7)
+        assert clone.promises.session_info == (3, 9, 7)
         assert len(read_all(clone)) == 8
     with pytest.raises(
         StorageError, match="low-water mark 8 is lower than the one of session 3, 9"
     ):
         partition.set_low_water_mark(SessionId(4), t(8))
     partition.set_low_water_mark(SessionId(4), t(9))
-    assert partition.session_info == (4, 9, 7)
+    assert partition.promises.session_info == (4, 9, 7)
 
 
 def test_low_water_marks_are_durable_and_not_below_what_is_held() -> None:
     """SN-08, SD-07, SN-05."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.write(batch(0, 10))
+    partition.writer.write(batch(0, 10))
     partition.set_low_water_mark(SessionId(7), t(99))
-    assert partition.session_info == (7, 99, 9)
+    assert partition.promises.session_info == (7, 99, 9)
     partition.set_low_water_mark(SessionId(7), t(99))
     with pytest.raises(StorageError, match="lower than the max transaction id 9"):
         partition.set_low_water_mark(SessionId(8), t(8))
@@ -236,7 +237,7 @@ def test_low_water_marks_are_durable_and_not_below_what_is_held() -> None:
         partition.set_low_water_mark(SessionId(6), t(99))
     for seed in range(10):
         clone = open_partition(disk.crash_clone(random(seed)))
-        assert clone.session_info == (7, 99, 9)
+        assert clone.promises.session_info == (7, 99, 9)
         assert len(read_all(clone)) == 10
 
 
@@ -250,14 +251,14 @@ def test_golden_directories_are_opened_continued_and_read_back(directory: str) -
         partition = make_partition(disk, control, number=number, key=GOLDEN_KEY)
         assert partition.open() is None
         assert partition.damage is None
-        count = partition.next_transaction_id
+        count = partition.log.next_transaction_id
         if directory == "storage-after-clients":
             assert count == (15, 255)[number]
         assert len(read_all(partition)) == count
         seg = f"{DIRECTORY}/{number}/{0:019d}.seg"
         assert disk.content(seg) == before[number]
-        partition.write(batch(count, 20))
-        partition.sync()
+        partition.writer.write(batch(count, 20))
+        partition.writer.sync()
         partition.set_low_water_mark(SessionId(5), TransactionId(count + 19))
         partition.close()
         assert disk.content(seg)[: len(before[number])] == before[number]
@@ -290,7 +291,7 @@ def test_golden_directory_damaged_below_a_mark_serves_what_is_good() -> None:
 
 
 def damaged(partition: StoragePartition) -> list[tuple[int, int]]:
-    return [(first, following) for first, following in partition.damaged_ranges]
+    return [(first, following) for first, following in partition.log.damage]
 
 
 def test_missing_files_are_told_once_something_was_promised() -> None:
@@ -298,7 +299,7 @@ def test_missing_files_are_told_once_something_was_promised() -> None:
     for first, following in ((0, 2), (2, 4), (4, 5)):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
-        partition.write(batch(0, 5, size=60))
+        partition.writer.write(batch(0, 5, size=60))
         partition.set_low_water_mark(SessionId(1), t(4))
         partition.close()
         disk.remove(path(first))
@@ -311,14 +312,14 @@ def test_missing_files_are_told_once_something_was_promised() -> None:
         assert "no vote" in refusal(clone, LastSessionInfoRequest(SessionId(1), 1, ZERO, False))
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.write(batch(0, 5))
+    partition.writer.write(batch(0, 5))
     partition.set_low_water_mark(SessionId(1), t(4))
     disk.remove(path(0))
     disk.remove(path(0, ".idx"))
     blank = reopen(disk, partition)
     assert blank.damage is None
     assert "has no segments any more" in str(blank.loss)
-    assert blank.session_info == (SessionId(-1), t(-1), t(-1))
+    assert blank.promises.session_info == (SessionId(-1), t(-1), t(-1))
 
 
 def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
@@ -329,7 +330,7 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
         succeed(partition, append(0, 10))
         disk.damage(path(0), 128 + int(batch(0, 10).offsets[6]) + 37, b"!")
         assert len(partition.scrub(t(0), 10**6).damaged) == 1
-        assert len(partition.read(t(0), count_max=10, bytes_max=10**6)) == 6
+        assert len(partition.log.read(t(0), count_max=10, bytes_max=10**6)) == 6
         mark = SetLowWaterMarkRequest(SessionId(1), 1, ZERO, t(99), False)
         votes: list[StorageMessage] = [
             LastSessionInfoRequest(SessionId(1), 1, ZERO, False),
@@ -342,11 +343,11 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
             request = TruncateRequest(SessionId(1), 1, ZERO, t(last), False)
             assert "damage before it" in refusal(partition, request)
         if mend == "repair":
-            partition.repair(batch(6, 1))
+            partition.writer.repair(batch(6, 1))
         else:
             request = TruncateRequest(SessionId(1), 1, ZERO, t(5), False)
             assert not isinstance(ask(partition, request), FailureResponse)
-        assert partition.damaged_ranges == ()
+        assert partition.log.damage == ()
         for vote in votes:
             assert not isinstance(ask(partition, vote), FailureResponse)
 
@@ -365,23 +366,23 @@ def test_checksums_of_replicas_are_equal() -> None:
     for threshold in (300, 1000, 10**9):
         partition = open_partition(fresh_disk(), threshold=threshold)
         succeed(partition, append(0, 30, size=60))
-        sums.add(partition.checksum(t(0), t(29)))
+        sums.add(partition.log.checksum(t(0), t(29)))
     assert len(sums) == 1
-    assert partition.checksum(t(0), t(28)) not in sums
+    assert partition.log.checksum(t(0), t(28)) not in sums
 
 
 def test_a_missing_directory_is_made_anew_and_promises_nothing() -> None:
     disk = SimulatedDisk([DIRECTORY])
     control = open_control(disk)
-    started = control.info(ZERO)
-    control.update(ZERO, type(started)(SessionId(1), t(4), t(4), started.flags))
+    started = control.promises(ZERO).info
+    control.promises(ZERO).update(type(started)(SessionId(1), t(4), t(4), started.flags))
     partition = make_partition(disk, control)
     partition.open()
     assert partition.damage is None
     assert "no segments any more" in str(partition.loss)
-    assert partition.session_info == (SessionId(-1), t(-1), t(-1))
-    assert partition.info.is_assigned
-    assert partition.fence == SessionId(1)
+    assert partition.promises.session_info == (SessionId(-1), t(-1), t(-1))
+    assert partition.promises.info.is_assigned
+    assert partition.promises.fence == SessionId(1)
 
 
 def test_unfinished_segment_of_a_crashed_roll_over_is_made_anew() -> None:
@@ -389,8 +390,8 @@ def test_unfinished_segment_of_a_crashed_roll_over_is_made_anew() -> None:
     for content in (b"", bytes(60), bytes(128)):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
-        partition.write(batch(0, 2, size=60))
-        partition.sync()
+        partition.writer.write(batch(0, 2, size=60))
+        partition.writer.sync()
         partition.close()
         disk.open(path(2, ".idx"), create=True)
         disk.open(path(2), create=True).write_at(0, content)
@@ -406,13 +407,13 @@ def test_gap_between_segments_is_damage() -> None:
     """Hazard D5."""
     disk = fresh_disk()
     partition = open_partition(disk, threshold=300)
-    partition.write(batch(0, 6, size=60))
+    partition.writer.write(batch(0, 6, size=60))
     partition.close()
     disk.remove(path(2))
     disk.remove(path(2, ".idx"))
     clone = reopen(disk, partition, threshold=300)
     assert damaged(clone) == [(2, 4)]
-    assert clone.next_transaction_id == 6
+    assert clone.log.next_transaction_id == 6
 
 
 def test_partition_that_cannot_be_read_refuses_service() -> None:
@@ -432,7 +433,7 @@ def test_partition_that_cannot_be_read_refuses_service() -> None:
     clone.announce(SESSION)
     assert "unreadable" in refusal(clone, append(3, 1))
     disk.fault = None
-    clone.set_available(True)
+    clone.set_access(readable=True, writable=True)
     assert len(read_all(clone)) == 3
 
 
@@ -466,7 +467,7 @@ def test_writer_stays_closed_after_a_failure_until_it_is_reopened(operation: Dis
         partition.truncate(t(2))
     assert last_id(partition) == 4
     assert len(read_all(partition)) == 5
-    torn = partition.set_available(True)
+    torn = partition.set_access(readable=True, writable=True)
     assert torn is None or torn.next_transaction_id == 5
     assert is_writable(partition)
     assert last_id(partition) == 4
@@ -483,8 +484,8 @@ def test_failed_truncation_is_said_again_when_the_writer_is_reopened() -> None:
     disk.fault = fail_nth(DiskOperation.SYNC, 3)
     with pytest.raises(SegmentFailedError, match="truncation to transaction 2"):
         partition.truncate(t(2))
-    partition.set_available(True)
-    count = partition.next_transaction_id
+    partition.set_access(readable=True, writable=True)
+    count = partition.log.next_transaction_id
     succeed(partition, append(count, 1, size=60))
     for seed in range(10):
         assert len(read_all(open_partition(disk.crash_clone(random(seed))))) == count + 1
@@ -498,7 +499,7 @@ def test_failed_control_file_update_closes_the_writer() -> None:
     with pytest.raises(SegmentFailedError):
         partition.set_low_water_mark(SessionId(1), t(4))
     assert not is_writable(partition)
-    assert partition.session_info == (-1, -1, -1)
+    assert partition.promises.session_info == (-1, -1, -1)
 
 
 def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
@@ -511,7 +512,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
         assert not isinstance(answer, SuccessResponse)
         assert not is_writable(partition)
         assert len(read_all(partition)) == 1
-        partition.set_available(True)
+        partition.set_access(readable=True, writable=True)
         succeed(partition, append(1, 1))
         assert len(read_all(open_partition(disk.crash_clone(random(1)), threshold=100))) == 2
     disk = fresh_disk()
@@ -519,7 +520,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
     disk.fault = fail_nth(DiskOperation.SYNC, 2)
     assert "write of the index" in refusal(partition, append(0, INDEX_SYNC_RECORDS, size=0))
     assert not is_writable(partition)
-    assert partition.next_transaction_id == INDEX_SYNC_RECORDS
+    assert partition.log.next_transaction_id == INDEX_SYNC_RECORDS
     partition.close()
 
 
@@ -533,7 +534,7 @@ def test_full_disk_refuses_appends_and_nothing_else_and_the_writer_stays_open() 
     disk.capacity_bytes = 10**9
     disk.capacity_bytes = 10**9 - disk.free_bytes + len(batch(5, 2).block) + 2 * 8
     last = MaxTransactionIdRequest(SESSION, 9, ZERO, False)
-    answers = partition.process([append(5, 2), last, append(7, 1), append(8, 1), last])
+    answers = Drain(partition, [append(5, 2), last, append(7, 1), append(8, 1), last]).run()
     assert [type(answer).__name__ for answer in answers] == [
         "SuccessResponse",
         "MaxTransactionIdResponse",
@@ -563,8 +564,8 @@ def test_assignment_and_giving_up() -> None:
     assert "Partition:0 is not assigned." in refusal(partition, append(0, 1))
     actions: list[Callable[[], object]] = [
         lambda: partition.unassign(delete_files=True),
-        lambda: partition.set_available(False),
-        partition.check_assigned,
+        lambda: partition.set_access(readable=False, writable=False),
+        partition.promises.check_assigned,
     ]
     for action in actions:
         with pytest.raises(NotFoundError, match="not assigned"):
@@ -574,7 +575,7 @@ def test_assignment_and_giving_up() -> None:
     succeed(partition, append(0, 5))
     start_session(partition, 4, 4)
     partition.unassign(delete_files=False)
-    assert partition.session_info == (-1, -1, -1)
+    assert partition.promises.session_info == (-1, -1, -1)
     assert "not assigned" in refusal(partition, append(5, 1))
     partition.assign()
     assert "changed to 4" in refusal(partition, append(5, 1))
@@ -598,7 +599,7 @@ def test_partition_of_another_cluster_is_mended_by_giving_it_up() -> None:
     with pytest.raises(CorruptionError):
         clone.assign()
     with pytest.raises(CorruptionError):
-        clone.set_available(True)
+        clone.set_access(readable=True, writable=True)
     clone.unassign(delete_files=True)
     clone.assign()
     clone.announce(SessionId(2))
@@ -627,7 +628,7 @@ def test_failed_assignment_leaves_the_partition_unassigned() -> None:
     disk.fault = fail_nth(DiskOperation.WRITE, 2, errno.ENOSPC)
     with pytest.raises(UnavailableError, match="no space for a new segment"):
         partition.assign()
-    assert not partition.info.is_assigned
+    assert not partition.promises.info.is_assigned
     partition.assign()
     succeed(partition, append(0, 1))
 
@@ -636,12 +637,12 @@ def test_availability_survives_a_restart() -> None:
     """SD-08."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.set_available(False)
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
+    partition.set_access(readable=False, writable=False)
     clone = reopen(disk, partition)
-    assert not clone.info.is_writable
-    clone.set_available(True)
-    assert reopen(disk, clone).info.is_writable
+    assert not clone.promises.info.is_writable
+    clone.set_access(readable=True, writable=True)
+    assert reopen(disk, clone).promises.info.is_writable
 
 
 class Driver:
@@ -700,7 +701,7 @@ class Driver:
             found = read_all(survivor)
             assert at_least <= len(found) <= at_most
             assert found == [record_data(number) for number in range(len(found))]
-            assert survivor.next_transaction_id == len(found)
+            assert survivor.log.next_transaction_id == len(found)
             survivor.announce(self.session)
             records = batch(len(found), 3)
             succeed(survivor, AppendRecordsRequest(self.session, 1, ZERO, records, False))
@@ -746,7 +747,7 @@ def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it(
         try:
             dying = open_partition(disk, threshold=300)
             for first in range(0, 12, 3):
-                dying.process([append(first, 3)])
+                Drain(dying, [append(first, 3)]).run()
             start_session(dying, 1, 11)
         except Killed:
             pass
@@ -755,14 +756,14 @@ def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it(
         disk.fault = None
         disk.release_locks()
         partition = open_partition(disk, threshold=300)
-        held = partition.next_transaction_id
+        held = partition.log.next_transaction_id
         request = AppendRecordsRequest(SessionId(2), 1, ZERO, batch(held, 2), offline=False)
         succeed(partition, request)
         start_session(partition, 2, held + 1)
         for seed in range(5):
             clone = open_partition(disk.crash_clone(random(seed)), threshold=300)
             assert clone.damage is None
-            assert clone.session_info == (2, held + 1, held + 1)
+            assert clone.promises.session_info == (2, held + 1, held + 1)
             assert len(read_all(clone)) == held + 2
     else:
         pytest.fail("more disk operations than were tried")

@@ -13,14 +13,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
-from waltz.storage.drain import REFUSALS, failure
+from waltz.storage.drain import REFUSALS, Drain, failure
 from waltz.storage.durations import Durations
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
@@ -103,9 +102,9 @@ class PartitionQueue:
         self._has_room = asyncio.Event()
         self._stopped = False
         self._call_began: float | None = None
-        self._next_transaction_id = partition.next_transaction_id
+        self._next_transaction_id = partition.log.next_transaction_id
         """As it was when the last call returned."""
-        self._is_writable = partition.is_writable
+        self._is_writable = partition.writer.is_open
         """As it was when the last call returned."""
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
@@ -130,7 +129,7 @@ class PartitionQueue:
 
     @property
     def has_damage(self) -> bool:
-        return bool(self.partition.damaged_ranges)
+        return bool(self.partition.log.damage)
 
     @property
     def is_busy(self) -> bool:
@@ -223,7 +222,7 @@ class PartitionQueue:
         partition = self.partition
         was_writable = self._is_writable
         messages = [request.message for request in requests]
-        answers = await self._call(partial(partition.process, messages))
+        answers = await self._call(Drain(partition, messages).run)
         by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
@@ -245,8 +244,8 @@ class PartitionQueue:
                 return await self._workers.run_blocking(function)
             finally:
                 self._call_began = None
-                self._next_transaction_id = partition.next_transaction_id
-                self._is_writable = partition.is_writable
+                self._next_transaction_id = partition.log.next_transaction_id
+                self._is_writable = partition.writer.is_open
                 if partition.counters.drains_synced > synced:
                     self._drain_seconds.add(self._clock.now() - began)
 

@@ -34,13 +34,14 @@ from waltz.peer_log import PeerLog
 from waltz.storage.administration import admin_failure, check_count, check_key
 from waltz.storage.administrator_shell import Administrator
 from waltz.storage.directory.control_file import ControlFile, open_control_file
+from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.directory.space import FREE_MINIMUM, FreeMinimum
 from waltz.storage.directory_growth_shell import Growth, ReadCount
 from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions_shell import FarSessions, LatestSession
 from waltz.storage.log.segment_recovery import TornTail
 from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
-from waltz.storage.partition_replica import StoragePartition, not_assigned
+from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import NodeStage, NodeState
 from waltz.storage.upkeep_shell import Upkeep, log_opened
