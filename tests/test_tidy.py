@@ -105,7 +105,6 @@ NOT_SPLIT_YET = {
     "tests/storage/test_control_file.py",
     "tests/storage/test_partition_replica.py",
     "tests/storage/test_segment_recovery.py",
-    "tests/storage/test_segments.py",
     "tests/store/test_recovery.py",
     "tests/store/world.py",
 }

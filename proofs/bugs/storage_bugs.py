@@ -12,8 +12,8 @@ from waltz.errors import FencedError
 from waltz.storage.directory.partition_promises import PartitionPromises
 from waltz.storage.directory.synced_file import SyncedFile
 from waltz.storage.far_sessions_shell import SESSION_STEP_MAX, FarSessions
+from waltz.storage.log import open_segments
 from waltz.storage.log import segment_recovery as recovery
-from waltz.storage.log import segments
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.log.segments import SegmentChain
 from waltz.storage.partition_replica import AcceptedDamage, StoragePartition
@@ -180,7 +180,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a new segment's name is not synced",
         breaks="I1 durability",
-        patches=(Patch(segments, "create_segment", _without_syncs_of_names),),
+        patches=(Patch(open_segments, "create_segment", _without_syncs_of_names),),
         workloads=("append",),
         plans=("power_cut",),
         caught=Scene(0, "append", "power_cut"),

@@ -448,7 +448,7 @@ class PartitionView:
         while position < len(self._records):
             first = TransactionId(position)
             try:
-                batch = self._partition.log.read(first, count_max=1000, bytes_max=1_000_000)
+                batch = self._partition.log.records.read(first, count_max=1000, bytes_max=1_000_000)
             except CorruptionError as error:
                 if position in must_serve:
                     raise ViolationError(f"record {position} is refused: {error}") from error

@@ -170,7 +170,7 @@ def bitten() -> Situation:
     place = SEGMENT_HEADER_BYTES + len(MENDED.block) // 2
     situation.disk.damage(path, place, bytes([situation.disk.content(path)[place] ^ 1]))
     try:
-        situation.partition.log.read(MENDED.first_transaction_id, count_max=1, bytes_max=1)
+        situation.partition.log.records.read(MENDED.first_transaction_id, count_max=1, bytes_max=1)
     except CorruptionError:
         return situation
     raise AssertionError("a changed byte was not found")
@@ -357,7 +357,7 @@ def _see_around(log: bytes, situation: Situation) -> Found:
         if any(first <= number < following for first, following in partition.log.damage):
             records = whole.slice(t(number), 1)
         else:
-            records = partition.log.read(t(number), count_max=1, bytes_max=1)
+            records = partition.log.records.read(t(number), count_max=1, bytes_max=1)
         parts.append(bytes(records.block))
     return Found(b"".join(parts), repr(partition.promises.info), situation.asked)
 

@@ -149,7 +149,9 @@ class Node:
 def read_log(partition: StoragePartition) -> bytes:
     parts = []
     position = 0
-    while len(records := partition.log.read(t(position), count_max=1000, bytes_max=EVERYTHING)):
+    while len(
+        records := partition.log.records.read(t(position), count_max=1000, bytes_max=EVERYTHING)
+    ):
         parts.append(bytes(records.block))
         position = records.next_transaction_id
     return b"".join(parts)

@@ -157,7 +157,7 @@ def read_all(partition: StoragePartition) -> list[bytes]:
     """The data of all records, which must have the IDs from 0 on."""
     found: list[bytes] = []
     while True:
-        records = partition.log.read(t(len(found)), count_max=1000, bytes_max=1_000_000)
+        records = partition.log.records.read(t(len(found)), count_max=1000, bytes_max=1_000_000)
         if not len(records):
             return found
         assert records.first_transaction_id == len(found)

@@ -206,7 +206,7 @@ def look_at_damage(image: Image, whole: RecordBatch, lost: Damage, *, is_mended:
     assert partition.log.next_transaction_id == len(whole)
     for number in range(len(whole)):
         if not any(first <= number < following for first, following in damaged):
-            records = partition.log.read(t(number), count_max=1, bytes_max=1)
+            records = partition.log.records.read(t(number), count_max=1, bytes_max=1)
             assert records == whole.slice(t(number), 1)
     mend(partition, whole)
     assert partition.log.damage == ()

@@ -126,7 +126,7 @@ def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> No
     disk.fault = lambda operation, path: done.append((operation, path))
     answers = Drain(partition, [append(number, 5, size=60) for number in range(1, 26, 5)]).run()
     assert outcome(answers) == [SuccessResponse] * 5
-    assert partition.log.segment_count == 3
+    assert len(partition.log.segments.firsts) == 3
     first, *others = [path for path in dict.fromkeys(path for _, path in done) if ".seg" in path]
     # Each new segment's header is written and synced, too.
     for path, extra in ((first, 0), *((path, 1) for path in others)):
@@ -270,7 +270,7 @@ def test_headers_are_read_a_part_at_a_time_up_to_what_is_damaged(
         return answer.headers.slice(t(0), 20).transaction_headers.tolist()
 
     assert found() == batch(2, 8).headers().tolist()
-    read, sizes = partition.log.read, []
+    read, sizes = partition.log.records.read, []
 
     def failing(first: TransactionId, **bounds: int) -> RecordBatch:
         if first > 5:
@@ -279,7 +279,7 @@ def test_headers_are_read_a_part_at_a_time_up_to_what_is_damaged(
         sizes.append(len(records.block))
         return records
 
-    monkeypatch.setattr(partition, "read", failing)
+    monkeypatch.setattr(partition.log.records, "read", failing)
     told = found()
     assert isinstance(told, list)
     assert told == batch(2, len(told)).headers().tolist()

@@ -125,7 +125,7 @@ def test_d4_impossible_length_ends_the_scan_and_nothing_else(length: int) -> Non
     partition = restart(disk)
     assert [tuple(found) for found in partition.log.damage] == [(3, 4)]
     for number in (0, 1, 2, 4):
-        assert partition.log.read(t(number), count_max=1, bytes_max=1) == batch(number, 1)
+        assert partition.log.records.read(t(number), count_max=1, bytes_max=1) == batch(number, 1)
 
 
 def test_d5_damage_in_the_middle_never_discards_what_follows() -> None:
@@ -136,9 +136,9 @@ def test_d5_damage_in_the_middle_never_discards_what_follows() -> None:
     chain, torn = open_chain(disk)
     assert torn is None
     with pytest.raises(CorruptionError):
-        chain.read(t(3), count_max=1, bytes_max=1)
+        chain.records.read(t(3), count_max=1, bytes_max=1)
     assert chain.next_transaction_id == 20
-    assert chain.read(t(4), count_max=99, bytes_max=10**6) == batch(4, 16, size=10)
+    assert chain.records.read(t(4), count_max=99, bytes_max=10**6) == batch(4, 16, size=10)
     chain.close()
     after = {name: disk.content(f"{DIRECTORY}/0/{name}") for name in segment_names(disk)}
     assert {name: len(content) for name, content in before.items()} == {
@@ -165,7 +165,7 @@ def test_d6_one_bad_partition_does_not_stop_the_others() -> None:
     assert (one.open(), other.open()) == (None, None)
     assert isinstance(one.damage, CorruptionError)
     assert other.damage is None
-    assert other.log.read(t(0), count_max=9, bytes_max=10**6) == batch(0, 5, partition=1)
+    assert other.log.records.read(t(0), count_max=9, bytes_max=10**6) == batch(0, 5, partition=1)
 
 
 def test_d7_control_file_is_made_in_one_step() -> None:
@@ -241,9 +241,9 @@ def test_every_changed_byte_of_a_clean_directory_is_noticed_and_never_served(mas
         disk.damage(where, position, bytes([disk.content(where)[position] ^ mask]))
         chain, torn = open_chain(disk)
         assert torn is None
-        position_next, healed = t(0), chain.indexes_healed
+        position_next, healed = t(0), chain.segments.indexes_healed
         while position_next < chain.next_transaction_id:
-            step = chain.scrub(position_next, 10**6)
+            step = chain.records.scrub(position_next, 10**6)
             position_next, healed = step.next_transaction_id, healed + step.indexes_healed
         assert chain.next_transaction_id == count
         bad = {number for first, end in chain.damage for number in range(first, end)}
@@ -251,15 +251,15 @@ def test_every_changed_byte_of_a_clean_directory_is_noticed_and_never_served(mas
         for number in range(count):
             if number in bad:
                 with pytest.raises(CorruptionError):
-                    chain.read(t(number), count_max=1, bytes_max=1)
+                    chain.records.read(t(number), count_max=1, bytes_max=1)
             else:
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
         for first, end in chain.damage:
-            chain.repair(batch(first, end - first, size=10))
+            chain.records.repair(batch(first, end - first, size=10))
         chain.close()
         again, _ = open_chain(disk)
-        assert again.read(t(0), count_max=99, bytes_max=10**6) == batch(0, count, size=10)
+        assert again.records.read(t(0), count_max=99, bytes_max=10**6) == batch(0, count, size=10)
         for name in names:
             after = disk.content(f"{DIRECTORY}/0/{name}")
             assert after[:4] + after[12:] == good[name][:4] + good[name][12:]
@@ -278,7 +278,7 @@ def test_every_cut_of_a_clean_directory_is_noticed() -> None:
             assert bool(chain.damage) == where.endswith(".seg")
             first_lost = chain.damage[0].first if chain.damage else count
             for number in range(first_lost):
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
 
 
@@ -294,10 +294,10 @@ def test_zeroed_blocks_of_a_clean_directory_are_noticed() -> None:
             assert (chain.next_transaction_id, torn) == (count, None), (name, position)
             position_next = t(0)
             while position_next < count:
-                position_next = chain.scrub(position_next, 10**6).next_transaction_id
+                position_next = chain.records.scrub(position_next, 10**6).next_transaction_id
             bad = {number for first, end in chain.damage for number in range(first, end)}
             for number in set(range(count)) - bad:
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
 
 
@@ -318,7 +318,7 @@ def test_damaged_replica_serves_and_takes_records_and_does_not_vote() -> None:
     partition = restart(disk)
     partition.announce(SESSION)
     assert text in refusal(partition, MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False))
-    assert partition.log.read(t(5), count_max=99, bytes_max=10**6) == batch(5, 8)
+    assert partition.log.records.read(t(5), count_max=99, bytes_max=10**6) == batch(5, 8)
     partition.writer.repair(batch(4, 1))
     assert last_id(partition) == 12
     assert read_all(partition) == [record_data(number) for number in range(13)]

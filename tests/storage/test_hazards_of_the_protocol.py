@@ -136,7 +136,7 @@ def test_s2_of_two_sessions_the_higher_one_stays(sessions: tuple[int, int], seed
     "action",
     [
         lambda partition: partition.open(),
-        lambda partition: partition.set_available(False),
+        lambda partition: partition.set_access(readable=False, writable=False),
         lambda partition: partition.unassign(delete_files=False),
         lambda partition: start_session(partition, 3, 2),
         lambda partition: ask(partition, session_info(3)),
@@ -360,7 +360,7 @@ def test_s6_damaged_data_are_refused_before_they_are_given_an_id() -> None:
     partition = open_partition(fresh_disk())
     odd = pack_records(t(0), [NewRecord(bytes(16), 0, b"hello", 0x3610A687)])
     succeed(partition, AppendRecordsRequest(SESSION, 1, ZERO, odd, offline=False))
-    assert partition.log.read(t(0), count_max=1, bytes_max=1) == odd
+    assert partition.log.records.read(t(0), count_max=1, bytes_max=1) == odd
 
 
 # S7: a storage node that stops answering hangs everybody

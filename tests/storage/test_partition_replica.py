@@ -84,11 +84,8 @@ def test_fresh_partition_is_empty_and_durable() -> None:
     """SD-01, SD-02, SN-06."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    assert (partition.log.next_transaction_id, partition.damage, partition.log.segment_count) == (
-        0,
-        None,
-        1,
-    )
+    assert (partition.log.next_transaction_id, partition.damage) == (0, None)
+    assert len(partition.log.segments.firsts) == 1
     assert last_id(partition) == -1
     assert disk.crash_clone(random(1)).list_directory(f"{DIRECTORY}/0") == [
         "0000000000000000000.idx",
@@ -105,7 +102,7 @@ def test_segments_roll_over_where_the_originals_did() -> None:
             succeed(partition, append(first, min(step, 70 - first), size=60))
         assert names(disk) == [0, 29, 58]
         assert len(disk.content(path(0))) == 128 + 29 * 100
-        assert partition.log.segment_count == 3
+        assert len(partition.log.segments.firsts) == 3
         partition.close()
         for first in names(disk):
             read_independently(disk.content(path(first)), disk.content(path(first, ".idx")))
@@ -117,7 +114,7 @@ def test_segments_roll_over_where_the_originals_did() -> None:
 def test_record_larger_than_the_threshold_has_a_segment_of_its_own() -> None:
     partition = open_partition(fresh_disk(), threshold=1)
     partition.writer.write(batch(0, 3, size=500))
-    assert partition.log.segment_count == 3
+    assert len(partition.log.segments.firsts) == 3
     assert len(read_all(partition)) == 3
 
 
@@ -125,16 +122,16 @@ def test_reads_cross_segments_within_their_bounds() -> None:
     """SD-20, SN-12."""
     partition = open_partition(fresh_disk(), threshold=300)
     partition.writer.write(batch(0, 30, size=60))
-    assert partition.log.segment_count == 15
+    assert len(partition.log.segments.firsts) == 15
     for first in range(30):
         for count, size in ((1, 10**6), (7, 10**6), (100, 10**6), (100, 450), (100, 1)):
-            records = partition.log.read(t(first), count_max=count, bytes_max=size)
+            records = partition.log.records.read(t(first), count_max=count, bytes_max=size)
             expected = max(1, min(count, 30 - first, size // 100))
             assert records == batch(first, expected, size=60)
     for first in (-1, -(2**63), 30, 2**62):
-        assert not len(partition.log.read(t(first), count_max=5, bytes_max=100))
-    assert not len(partition.log.read(t(0), count_max=0, bytes_max=100))
-    assert not len(partition.log.read(t(0), count_max=-5, bytes_max=100))
+        assert not len(partition.log.records.read(t(first), count_max=5, bytes_max=100))
+    assert not len(partition.log.records.read(t(0), count_max=0, bytes_max=100))
+    assert not len(partition.log.records.read(t(0), count_max=-5, bytes_max=100))
 
 
 def test_few_complete_segments_are_kept_open() -> None:
@@ -142,17 +139,19 @@ def test_few_complete_segments_are_kept_open() -> None:
     disk = fresh_disk()
     partition = open_partition(disk, threshold=100)
     partition.writer.write(batch(0, 100, size=60))
-    assert partition.log.segment_count == 100
+    assert len(partition.log.segments.firsts) == 100
     disk.counts.clear()
     for _ in range(3):
         for number in range(SEGMENTS_OPEN_MAX):
-            partition.log.read(t(number), count_max=1, bytes_max=1)
+            partition.log.records.read(t(number), count_max=1, bytes_max=1)
     assert disk.counts[DiskOperation.OPEN] == 2 * SEGMENTS_OPEN_MAX
     draw = random("lru")
     for _ in range(200):
         number = draw.randrange(100)
-        assert partition.log.read(t(number), count_max=1, bytes_max=1) == batch(number, 1, size=60)
-        assert len(partition.log._complete) <= SEGMENTS_OPEN_MAX
+        assert partition.log.records.read(t(number), count_max=1, bytes_max=1) == batch(
+            number, 1, size=60
+        )
+        assert len(partition.log.segments._complete) <= SEGMENTS_OPEN_MAX
 
 
 def test_truncate_to_every_id() -> None:
@@ -330,7 +329,7 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
         succeed(partition, append(0, 10))
         disk.damage(path(0), 128 + int(batch(0, 10).offsets[6]) + 37, b"!")
         assert len(partition.scrub(t(0), 10**6).damaged) == 1
-        assert len(partition.log.read(t(0), count_max=10, bytes_max=10**6)) == 6
+        assert len(partition.log.records.read(t(0), count_max=10, bytes_max=10**6)) == 6
         mark = SetLowWaterMarkRequest(SessionId(1), 1, ZERO, t(99), False)
         votes: list[StorageMessage] = [
             LastSessionInfoRequest(SessionId(1), 1, ZERO, False),
@@ -358,17 +357,6 @@ def test_scrub_of_a_partition_that_is_not_open_is_refused() -> None:
     partition.open()
     with pytest.raises(NotFoundError, match="not assigned"):
         partition.scrub(t(0), 100)
-
-
-def test_checksums_of_replicas_are_equal() -> None:
-    """SD-23."""
-    sums = set()
-    for threshold in (300, 1000, 10**9):
-        partition = open_partition(fresh_disk(), threshold=threshold)
-        succeed(partition, append(0, 30, size=60))
-        sums.add(partition.log.checksum(t(0), t(29)))
-    assert len(sums) == 1
-    assert partition.log.checksum(t(0), t(28)) not in sums
 
 
 def test_a_missing_directory_is_made_anew_and_promises_nothing() -> None:

@@ -59,7 +59,7 @@ def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> 
             request.sequence_number, request.partition_id, partition.promises.session_info
         )
     partition.check_healthy()
-    records = partition.log.read(
+    records = partition.log.records.read(
         request.first_transaction_id,
         count_max=min(request.count_max, RECORD_LIST_RECORDS_MAX),
         bytes_max=RECORD_LIST_BYTES_MAX,

@@ -246,13 +246,13 @@ class Drain:
             self._unsettled = len(self._answers)
 
     def _record(self, transaction_id: TransactionId) -> Record | None:
-        records = self._partition.log.read(transaction_id, count_max=1, bytes_max=1)
+        records = self._partition.log.records.read(transaction_id, count_max=1, bytes_max=1)
         return records.record(0) if len(records) else None
 
     def _list(self, first_transaction_id: TransactionId, count_max: int) -> RecordBatch:
         """Read records for one answer. The lists of one drain share a further bound, above which
         each still gets one record."""
-        records = self._partition.log.read(
+        records = self._partition.log.records.read(
             first_transaction_id,
             count_max=min(count_max, RECORD_LIST_RECORDS_MAX),
             bytes_max=max(1, min(RECORD_LIST_BYTES_MAX, self._list_bytes_left)),
@@ -268,7 +268,7 @@ class Drain:
         position = first_transaction_id
         while count_left > 0 and (not found or self._list_bytes_left > 0):
             try:
-                records = self._partition.log.read(
+                records = self._partition.log.records.read(
                     position, count_max=count_left, bytes_max=HEADER_READ_BYTES
                 )
             except (StorageError, OSError):

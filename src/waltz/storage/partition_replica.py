@@ -32,11 +32,12 @@ from waltz.storage.directory.control_struct import ASSIGNED, FRESH, PartitionInf
 from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.directory.space import SpaceAccount, is_no_space
 from waltz.storage.directory.trace_file import TRACE_FILE_NAME
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.log.damage import Damage, damage_text, left_of, range_text
 from waltz.storage.log.listing import holds_segments
 from waltz.storage.log.segment import SegmentHome
 from waltz.storage.log.segment_recovery import TornTail, Trust
-from waltz.storage.log.segments import ScrubStep, SegmentChain
+from waltz.storage.log.segments import SegmentChain
 from waltz.storage.permission import check_access, is_offline
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
@@ -107,7 +108,7 @@ class Writer:
         UnavailableError: no space.
         """
         self.check()
-        self.carry_out(self._log.repair, batch)
+        self.carry_out(self._log.records.repair, batch)
 
     def carry_out(self, action: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> None:
         """Call `action`, which ends the writer if it raises SegmentFailedError."""
@@ -214,7 +215,7 @@ class StoragePartition:
 
         Damage is remembered, not raised: the partition then refuses service.
         """
-        self.log.close_files()
+        self.log.segments.close()
         self.damage = self.writer.failure = None
         try:
             info = self.promises.info
@@ -333,7 +334,7 @@ class StoragePartition:
             if self.promises.info.is_assigned:
                 self.writer.failure = error
             else:
-                self.log.close_files()
+                self.log.segments.close()
             raise
         self.damage = self.writer.failure = None
         return torn
@@ -347,10 +348,10 @@ class StoragePartition:
         with suppress(CorruptionError):
             self.promises.check_assigned()
         self.writer.carry_out(self.promises.reset)
-        self.log.close_files()
+        self.log.segments.close()
         self.damage = self.writer.failure = self.loss = None
         if delete_files:
-            self.log.remove_files()
+            self.log.segments.remove_all()
 
     def set_access(self, *, readable: bool, writable: bool) -> TornTail | None:
         """Allow or refuse reads and writes by servers; return what had to be cut off, if anything.
@@ -504,4 +505,4 @@ class StoragePartition:
         self.check_healthy()
         if not self.log.is_open:
             raise not_assigned(self.partition_id)
-        return self.log.scrub(first, bytes_max)
+        return self.log.records.scrub(first, bytes_max)

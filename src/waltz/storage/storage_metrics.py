@@ -159,7 +159,7 @@ def partition_state(
         low_water_mark=NOTHING if info is None else info.low_water_mark,
         local_low_water_mark=NOTHING if info is None else info.local_low_water_mark,
         next_transaction_id=next_transaction_id,
-        segments=partition.log.segment_count,
+        segments=len(partition.log.segments.firsts),
         counters=partition.counters,
         drain_seconds=drain_seconds,
         scrub_position=scrub_position,
