@@ -104,8 +104,6 @@ class PartitionQueue:
         self._call_began: float | None = None
         self._next_transaction_id = partition.log.next_transaction_id
         """As it was when the last call returned."""
-        self._is_writable = partition.writer.is_open
-        """As it was when the last call returned."""
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
         """Return the partition's state; None: it is not assigned."""
@@ -183,7 +181,11 @@ class PartitionQueue:
         """Process requests until the queue is stopped or the partition has failed."""
         try:
             while not self._stopped:
-                await self._work(await self._mailbox.drain(None))
+                for work in _in_turn(await self._mailbox.drain(None)):
+                    if isinstance(work, list):
+                        await self._process(work)
+                    else:
+                        await self._perform(work)
         except Exception as error:
             log.exception("partition_failed partition=%d", self.partition.partition_id)
             self.failed = error
@@ -196,31 +198,11 @@ class PartitionQueue:
             for event in await self._mailbox.drain(None):
                 _drop(event)
 
-    async def _work(self, events: Sequence[PartitionRequest | _Command]) -> None:
-        requests: list[PartitionRequest] = []
-        size = 0
-        for event in events:
-            if self._stopped:
-                _drop(event)
-                continue
-            match event:
-                case PartitionRequest():
-                    if requests and size + event.size > DRAIN_BYTES_MAX:
-                        await self._process(requests)
-                        requests, size = [], 0
-                    requests.append(event)
-                    size += event.size
-                case _Command():
-                    if requests:
-                        await self._process(requests)
-                        requests, size = [], 0
-                    await self._perform(event)
-        if requests:
-            await self._process(requests)
-
     async def _process(self, requests: Sequence[PartitionRequest]) -> None:
+        if self._stopped:
+            return  # the senders find their connections lost
         partition = self.partition
-        was_writable = self._is_writable
+        had_failed = partition.writer.failure is not None
         messages = [request.message for request in requests]
         answers = await self._call(Drain(partition, messages).run)
         by_peer: dict[StoragePeer, list[Message]] = {}
@@ -231,7 +213,7 @@ class PartitionQueue:
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
         self._has_room.set()
-        if was_writable and not self._is_writable:
+        if partition.writer.failure is not None and not had_failed:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
 
@@ -245,11 +227,13 @@ class PartitionQueue:
             finally:
                 self._call_began = None
                 self._next_transaction_id = partition.log.next_transaction_id
-                self._is_writable = partition.writer.is_open
                 if partition.counters.drains_synced > synced:
                     self._drain_seconds.add(self._clock.now() - began)
 
     async def _perform(self, command: _Command) -> None:
+        if self._stopped:
+            _drop(command)
+            return
         try:
             result = await self._call(command.function)
         except REFUSALS as error:
@@ -272,6 +256,26 @@ class PartitionQueue:
             event.peer.send([failure(event.message, self._refusal(error))])
         elif not event.result.done():
             event.result.set_exception(self._refusal(error))
+
+
+def _in_turn(
+    events: Sequence[PartitionRequest | _Command],
+) -> list[_Command | list[PartitionRequest]]:
+    """Return the events in order, with the requests between two commands together, as far as a
+    drain's bound allows."""
+    works: list[_Command | list[PartitionRequest]] = []
+    size = 0
+    for event in events:
+        last = works[-1] if works else None
+        if isinstance(event, _Command):
+            works.append(event)
+        elif isinstance(last, list) and size + event.size <= DRAIN_BYTES_MAX:
+            last.append(event)
+            size += event.size
+        else:
+            works.append([event])
+            size = event.size
+    return works
 
 
 def _stopping() -> UnavailableError:
