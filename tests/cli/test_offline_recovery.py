@@ -212,7 +212,7 @@ def test_a_destination_that_servers_use_is_left_alone(tmp_path: Path) -> None:
         await fill(source, 3)
         with pytest.raises(ConfigurationError, match=r"is in use by servers: .* availability"):
             await copy(source, destination)
-        await destination._administrator.answer(PartitionAvailableRequest(0, (ZERO,), False))
+        await destination._ports._administer(PartitionAvailableRequest(0, (ZERO,), False))
         await destination._queues[ZERO].command(
             lambda: destination._queues[ZERO].partition.unassign(delete_files=True)
         )
