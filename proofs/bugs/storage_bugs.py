@@ -95,7 +95,9 @@ def _cutting_in_memory(_: Callable[..., None]) -> Callable[..., None]:
         self.write_index()
         count = last_transaction_id + 1 - self.first_transaction_id
         size = int(self._offsets(count - 1, 1)[1]) if count else SEGMENT_HEADER_BYTES
-        self._forget_after(TransactionId(last_transaction_id + 1), size)
+        self._indexed_count, self.has_lost_end = count, False
+        self.size = self.durable_size = size
+        self.next_transaction_id = self.durable_next = TransactionId(last_transaction_id + 1)
 
     return truncated
 
