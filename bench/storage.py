@@ -29,6 +29,7 @@ from tests.storage.support import make_partition, open_control
 from waltz.bench.calibration import calibrate
 from waltz.cli.nodes import run_loop
 from waltz.record import NewRecord, RecordBatch, pack_records
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.scrubber import SCRUB_SLICE_BYTES_MAX
 from waltz.system.real_disk import RealDisk
@@ -197,7 +198,7 @@ def measure_process(shape: Shape) -> Iterator[Figure]:
 
         def ours(requests: Sequence[AppendRecordsRequest]) -> list[float]:
             def append(number: int) -> None:
-                (answer,) = partition.process(requests[number : number + 1])
+                (answer,) = Drain(partition, requests[number : number + 1]).run()
                 assert isinstance(answer, SuccessResponse), answer
 
             return timed_each(append, shape.groups)
@@ -372,11 +373,11 @@ def measure_slices(size: int) -> Iterator[Figure]:
         shape = Shape("", MIB // (size + 40), size)
         source = Source(size)
         for request in source.requests(shape, SCRUBBED_BYTES // MIB):
-            partition.process([request])
+            Drain(partition, [request]).run()
         drop_cached(directory)
         began = time.thread_time()
         position, taken = TransactionId(0), []
-        while position < partition.next_transaction_id:
+        while position < partition.log.next_transaction_id:
             start = time.perf_counter()
             step = partition.scrub(position, SCRUB_SLICE_BYTES_MAX)
             taken.append(time.perf_counter() - start)

@@ -9,14 +9,14 @@ from typing import Any, Final
 from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.errors import FencedError
-from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.directory.partition_promises import PartitionPromises
 from waltz.storage.directory.synced_file import SyncedFile
 from waltz.storage.far_sessions_shell import SESSION_STEP_MAX, FarSessions
+from waltz.storage.log import open_segments
 from waltz.storage.log import segment_recovery as recovery
-from waltz.storage.log import segments
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment
 from waltz.storage.log.segments import SegmentChain
-from waltz.storage.partition_replica import StoragePartition
+from waltz.storage.partition_replica import AcceptedDamage, StoragePartition
 from waltz.types import TransactionId
 
 
@@ -95,7 +95,9 @@ def _cutting_in_memory(_: Callable[..., None]) -> Callable[..., None]:
         self.write_index()
         count = last_transaction_id + 1 - self.first_transaction_id
         size = int(self._offsets(count - 1, 1)[1]) if count else SEGMENT_HEADER_BYTES
-        self._forget_after(TransactionId(last_transaction_id + 1), size)
+        self._indexed_count, self.has_lost_end = count, False
+        self.size = self.durable_size = size
+        self.next_transaction_id = self.durable_next = TransactionId(last_transaction_id + 1)
 
     return truncated
 
@@ -180,7 +182,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a new segment's name is not synced",
         breaks="I1 durability",
-        patches=(Patch(segments, "create_segment", _without_syncs_of_names),),
+        patches=(Patch(open_segments, "create_segment", _without_syncs_of_names),),
         workloads=("append",),
         plans=("power_cut",),
         caught=Scene(0, "append", "power_cut"),
@@ -196,7 +198,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a replica without its newest segment takes its log for a shorter one",
         breaks="I1 durability",
-        patches=(Patch(ControlFile, "trace", forgotten),),
+        patches=(Patch(PartitionPromises, "trace", forgotten),),
         workloads=("append", "bank"),
         plans=("lost_files",),
         caught=Scene(3, "bank", "lost_files"),
@@ -220,7 +222,7 @@ STORAGE_BUGS: Final = (
     Bug(
         name="a damaged replica votes",
         breaks="I12 convergence",
-        patches=(Patch(StoragePartition, "check_undamaged", forgotten),),
+        patches=(Patch(AcceptedDamage, "check_rest", forgotten),),
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(65, "bank", "bit_flips"),

@@ -212,7 +212,7 @@ def test_a_destination_that_servers_use_is_left_alone(tmp_path: Path) -> None:
         await fill(source, 3)
         with pytest.raises(ConfigurationError, match=r"is in use by servers: .* availability"):
             await copy(source, destination)
-        await destination._administrator.answer(PartitionAvailableRequest(0, (ZERO,), False))
+        await destination._ports._administer(PartitionAvailableRequest(0, (ZERO,), False))
         await destination._queues[ZERO].command(
             lambda: destination._queues[ZERO].partition.unassign(delete_files=True)
         )
@@ -250,7 +250,7 @@ def test_a_source_that_lacks_what_it_promised_is_named(tmp_path: Path) -> None:
         await fill(source, 50)
         await set_available(destination, False)
         damaged = source._queues[ZERO].partition
-        await source._queues[ZERO].command(lambda: damaged._chain.truncate(t(24)))
+        await source._queues[ZERO].command(lambda: damaged.log.truncate(t(24)))
         with pytest.raises(RemoteStorageError, match="has no record 25 of partition 0"):
             await copy(source, destination)
         assert await session_of(destination) == SessionInfo(SessionId(-1), t(24), t(24))

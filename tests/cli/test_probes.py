@@ -23,6 +23,7 @@ from tests.storage.support import (
 from waltz.cli.probes import storage_routes
 from waltz.cli.storage_node import observed
 from waltz.storage.directory.space import FreeMinimum
+from waltz.storage.drain import Drain
 from waltz.storage.storage_metrics import NodeStage
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
 from waltz.system.http import Answer, Negotiated
@@ -45,7 +46,7 @@ def fill(directory: Path, *, records: int) -> None:
         request = AppendRecordsRequest(
             SESSION, 0, number, batch(0, records, partition=number), offline=False
         )
-        (answer,) = partition.process([request])
+        (answer,) = Drain(partition, [request]).run()
         assert isinstance(answer, SuccessResponse), answer
         partition.close()
     control.close()

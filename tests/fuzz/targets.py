@@ -148,7 +148,7 @@ def read_chain(chain: SegmentChain) -> list[bytes | None]:
     found: list[bytes | None] = []
     while len(found) < min(40, chain.next_transaction_id):
         try:
-            batch = chain.read(TransactionId(len(found)), count_max=1, bytes_max=1)
+            batch = chain.records.read(TransactionId(len(found)), count_max=1, bytes_max=1)
         except (StorageError, NotFoundError):
             found.append(None)
             continue
@@ -164,7 +164,7 @@ def read_chain(chain: SegmentChain) -> list[bytes | None]:
 def scrub_chain(chain: SegmentChain) -> None:
     position = TransactionId(0)
     while position < chain.next_transaction_id:
-        step = chain.scrub(position, 4096)
+        step = chain.records.scrub(position, 4096)
         assert step.next_transaction_id > position
         position = step.next_transaction_id
 
@@ -205,7 +205,9 @@ def run_control_file(data: bytes) -> bool:
         found: list[object] = []
         for partition_id in (PartitionId(0), PartitionId(1)):
             try:
-                found.append((control.info(partition_id), control.fence(partition_id)))
+                found.append(
+                    (control.promises(partition_id).info, control.promises(partition_id).fence)
+                )
             except CorruptionError:
                 found.append(None)
         control.close()

@@ -24,6 +24,7 @@ from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host, Network, Workers
 from waltz.record import batch_from_block
 from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.drain import Drain
 from waltz.storage.inspection.findings import Finding
 from waltz.storage.inspection.survey import InspectionTarget
 from waltz.storage.inspection.verification import Options, verify
@@ -410,9 +411,9 @@ class PartitionView:
         self._read_all()
         self._scrub()
         damaged = self._damaged()
-        self._read_all(must_serve=set(range(partition.next_transaction_id)) - damaged)
+        self._read_all(must_serve=set(range(partition.log.next_transaction_id)) - damaged)
         self._vote(damaged)
-        found = partition.next_transaction_id
+        found = partition.log.next_transaction_id
         if found > len(self._records):
             raise ViolationError(f"{found} records, where {len(self._records)} were")
         if found < len(self._records) and not self._by_the_original:
@@ -428,24 +429,26 @@ class PartitionView:
         partition = self._partition
         if partition.damage is not None:
             return Outcome.PARTITION_REFUSED
-        if partition.damaged_ranges:
+        if partition.log.damage:
             return Outcome.DAMAGED
-        self._read_all(must_serve=range(partition.next_transaction_id))
-        is_whole = partition.next_transaction_id == len(self._records)
+        self._read_all(must_serve=range(partition.log.next_transaction_id))
+        is_whole = partition.log.next_transaction_id == len(self._records)
         return Outcome.INTACT if is_whole else Outcome.TORN
 
     def check_fence(self, expected: int) -> None:
         """What was refused once is refused for ever."""
         partition = self._partition
-        if partition.damage is None and partition.fence < expected:
-            raise ViolationError(f"session {partition.fence} is let in where {expected} was")
+        if partition.damage is None and partition.promises.fence < expected:
+            raise ViolationError(
+                f"session {partition.promises.fence} is let in where {expected} was"
+            )
 
     def _read_all(self, must_serve: Collection[int] = ()) -> None:
         position = 0
         while position < len(self._records):
             first = TransactionId(position)
             try:
-                batch = self._partition.read(first, count_max=1000, bytes_max=1_000_000)
+                batch = self._partition.log.records.read(first, count_max=1000, bytes_max=1_000_000)
             except CorruptionError as error:
                 if position in must_serve:
                     raise ViolationError(f"record {position} is refused: {error}") from error
@@ -464,7 +467,7 @@ class PartitionView:
 
     def _scrub(self) -> None:
         position = TransactionId(0)
-        while position < self._partition.next_transaction_id:
+        while position < self._partition.log.next_transaction_id:
             step = self._partition.scrub(position, 4096)
             if step.next_transaction_id <= position:
                 raise ViolationError(f"the scrubber does not get beyond {position}")
@@ -473,12 +476,12 @@ class PartitionView:
     def _damaged(self) -> set[int]:
         return {
             number
-            for first, following in self._partition.damaged_ranges
+            for first, following in self._partition.log.damage
             for number in range(first, following)
         }
 
     def _ask(self, request: StorageMessage) -> StorageMessage:
-        (answer,) = self._partition.process([request])
+        (answer,) = Drain(self._partition, [request]).run()
         return answer
 
     def _vote(self, damaged: set[int]) -> None:
@@ -487,26 +490,26 @@ class PartitionView:
         answer = self._ask(MaxTransactionIdRequest(session, 1, number, offline=False))
         if damaged and not isinstance(answer, FailureResponse):
             raise ViolationError(f"it votes in spite of damage to {sorted(damaged)}: {answer}")
-        last = TransactionId(self._partition.next_transaction_id - 1)
+        last = TransactionId(self._partition.log.next_transaction_id - 1)
         if not damaged and answer != MaxTransactionIdResponse(session, 1, number, last):
             raise ViolationError(f"it does not vote: {answer}")
 
     def _session(self) -> SessionId:
-        session = self._partition.fence
+        session = self._partition.promises.fence
         self._partition.announce(session)
         return session
 
     def _repair(self) -> None:
         """Bring all damaged records back, as another replica would, and read everything again."""
         session, number = self._session(), self._partition.partition_id
-        while ranges := self._partition.damaged_ranges:
+        while ranges := self._partition.log.damage:
             first, following = ranges[0]
             block = b"".join(self._records[first:following])
             batch = batch_from_block(block, first)
             answer = self._ask(RepairRequest(session, 1, number, batch))
             if not isinstance(answer, SuccessResponse):
                 raise ViolationError(f"records {first} to {following - 1} stay lost: {answer}")
-        self._read_all(must_serve=range(self._partition.next_transaction_id))
+        self._read_all(must_serve=range(self._partition.log.next_transaction_id))
         self._vote(set())
 
 

@@ -48,6 +48,7 @@ from tests.storage.support import (
 )
 from waltz.errors import WaltzError
 from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
@@ -70,12 +71,14 @@ def go_on(node: Node, disk: SimulatedDisk, seed: object) -> list[Found]:
     """The same with a node that is open. Raises AssertionError, WaltzError, OSError: it cannot."""
     found = [_look(partition) for partition in node.partitions]
     logs = [_continue(*pair) for pair in zip(node.partitions, found, strict=True)]
-    infos = [partition.info for partition in node.partitions]
+    infos = [partition.promises.info for partition in node.partitions]
     again = Node(disk.crash_clone(Random(str(seed))))
     for partition, log, info in zip(again.partitions, logs, infos, strict=True):
         _check_open(partition)
         _check(read_log(partition) == log, "what was added is gone after a restart")
-        _check(partition.info == info, f"{info} is {partition.info} after a restart")
+        _check(
+            partition.promises.info == info, f"{info} is {partition.promises.info} after a restart"
+        )
     return found
 
 
@@ -86,18 +89,18 @@ def _check(holds: bool, text: str) -> None:
 
 def _check_open(partition: StoragePartition) -> None:
     _check(partition.damage is None, f"damage: {partition.damage}")
-    _check(partition.is_writable, "not writable")
+    _check(partition.writer.is_open, "not writable")
 
 
 def _look(partition: StoragePartition) -> Found:
-    info = partition.info
+    info = partition.promises.info
     if not info.is_assigned:
         partition.assign()
     _check_open(partition)
     if not info.is_writable:
-        partition.set_available(True)
+        partition.set_access(readable=True, writable=True)
     log = read_log(partition)
-    held = partition.next_transaction_id - 1
+    held = partition.log.next_transaction_id - 1
     _check(info.local_low_water_mark <= held, f"{info}, but records only up to {held}")
     return Found(log, repr(info), served_session(partition))
 
@@ -105,8 +108,8 @@ def _look(partition: StoragePartition) -> Found:
 def _continue(partition: StoragePartition, found: Found) -> bytes:
     """Start a session and append, in partition 0 into another segment; return the log then."""
     number, session = partition.partition_id, SessionId(found.session + 1)
-    held = partition.next_transaction_id - 1
-    mark = t(max(held, partition.info.low_water_mark))
+    held = partition.log.next_transaction_id - 1
+    mark = t(max(held, partition.promises.info.low_water_mark))
     sizes = (5,) if number else (900, 900, 700, 5)
     records = new_records(held + 1, sizes, 1_000_000, partition=number)
     requests = [
@@ -114,7 +117,7 @@ def _continue(partition: StoragePartition, found: Found) -> bytes:
         AppendRecordsRequest(session, 2, number, records, False),
     ]
     partition.announce(session)
-    for answer in partition.process(requests):
+    for answer in Drain(partition, requests).run():
         _check(isinstance(answer, SuccessResponse), f"refused: {answer}")
     return found.log + bytes(records.block)
 

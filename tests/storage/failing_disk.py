@@ -23,6 +23,7 @@ from tests.storage.support import DIRECTORY, fresh_disk, t
 from waltz.errors import CorruptionError, WaltzError
 from waltz.record import batch_from_block
 from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
+from waltz.storage.drain import Drain
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
@@ -113,10 +114,10 @@ class Situation:
     def ask(self, *requests: StorageMessage) -> list[StorageMessage]:
         self.asked = max(self.asked, *(request.session_id for request in requests))
         self.partition.announce(self.asked)
-        return self.partition.process(requests)
+        return Drain(self.partition, requests).run()
 
     def append(self, *sizes: int) -> StorageMessage:
-        records = new_records(self.partition.next_transaction_id, sizes, 7)
+        records = new_records(self.partition.log.next_transaction_id, sizes, 7)
         return AppendRecordsRequest(SESSION, 1, ZERO, records, False)
 
 
@@ -154,7 +155,7 @@ def unassigned() -> Situation:
 
 def switched_off() -> Situation:
     situation = busy()
-    situation.partition.set_available(False)
+    situation.partition.set_access(readable=False, writable=False)
     return situation
 
 
@@ -169,7 +170,7 @@ def bitten() -> Situation:
     place = SEGMENT_HEADER_BYTES + len(MENDED.block) // 2
     situation.disk.damage(path, place, bytes([situation.disk.content(path)[place] ^ 1]))
     try:
-        situation.partition.read(MENDED.first_transaction_id, count_max=1, bytes_max=1)
+        situation.partition.log.records.read(MENDED.first_transaction_id, count_max=1, bytes_max=1)
     except CorruptionError:
         return situation
     raise AssertionError("a changed byte was not found")
@@ -224,8 +225,8 @@ DEEDS: Final = (
     Deed("truncate below the local mark", busy, lambda s: s.ask(_keep(20))),
     Deed("read records", busy, lambda s: s.ask(RecordListRequest(SESSION, 1, ZERO, t(0), 99))),
     Deed("list", busy, lambda s: s.ask(RecordHeaderListRequest(SESSION, 1, ZERO, t(0), 99))),
-    Deed("switch off", busy, lambda s: _void(s.partition.set_available(False))),
-    Deed("switch on", switched_off, lambda s: _void(s.partition.set_available(True))),
+    Deed("switch off", busy, lambda s: _switch(s, False)),
+    Deed("switch on", switched_off, lambda s: _switch(s, True)),
     Deed("assign", unassigned, lambda s: _void(s.partition.assign())),
     Deed("give up", busy, lambda s: s.partition.unassign(delete_files=False)),
     Deed("give up with files", busy, lambda s: s.partition.unassign(delete_files=True)),
@@ -233,6 +234,10 @@ DEEDS: Final = (
     Deed("repair", bitten, _repair, mends=True),
     Deed("close", busy, _close),
 )  # fmt: skip
+
+
+def _switch(scene: Situation, available: bool) -> None:
+    scene.partition.set_access(readable=available, writable=available)
 
 
 def _void(_: object) -> None:
@@ -313,15 +318,15 @@ def _outcome(situation: Situation, *, is_done: bool, mends: bool) -> str:
         return ENDED
     if any(partition.damage is not None for partition in node.partitions):
         return SILENT
-    if any(partition.damaged_ranges for partition in node.partitions) and not mends:
+    if any(partition.log.damage for partition in node.partitions) and not mends:
         return DAMAGED
-    assigned = [partition for partition in node.partitions if partition.info.is_assigned]
-    writable = all(partition.is_writable for partition in assigned)
+    assigned = [partition for partition in node.partitions if partition.promises.info.is_assigned]
+    writable = all(partition.writer.is_open for partition in assigned)
     if is_done and writable:
         return DONE
     try:
         for partition in assigned:
-            partition.set_available(True)
+            partition.set_access(readable=True, writable=True)
         if mends:
             _succeed(situation, situation.append(10))
         else:
@@ -335,7 +340,7 @@ def _see(situation: Situation) -> Found:
     """What partition 0 says, opened or assigned if it is not."""
     if situation.node is None:
         situation.open()
-    info = situation.partition.info
+    info = situation.partition.promises.info
     if not info.is_assigned:
         situation.partition.assign()
     return Found(read_log(situation.partition), repr(info), situation.asked)
@@ -348,20 +353,20 @@ def _see_around(log: bytes, situation: Situation) -> Found:
     partition = situation.partition
     whole = batch_from_block(log, t(0))
     parts = []
-    for number in range(partition.next_transaction_id):
-        if any(first <= number < following for first, following in partition.damaged_ranges):
+    for number in range(partition.log.next_transaction_id):
+        if any(first <= number < following for first, following in partition.log.damage):
             records = whole.slice(t(number), 1)
         else:
-            records = partition.read(t(number), count_max=1, bytes_max=1)
+            records = partition.log.records.read(t(number), count_max=1, bytes_max=1)
         parts.append(bytes(records.block))
-    return Found(b"".join(parts), repr(partition.info), situation.asked)
+    return Found(b"".join(parts), repr(partition.promises.info), situation.asked)
 
 
 def _scrub(situation: Situation) -> Situation:
     """Read everything again."""
     partition = situation.partition
     position = t(0)
-    while position < partition.next_transaction_id:
+    while position < partition.log.next_transaction_id:
         position = partition.scrub(position, 1000).next_transaction_id
     return situation
 
@@ -386,7 +391,7 @@ def judge(case: Case) -> Verdict | None:
     if tried is None:
         return None
     situation, is_done = tried
-    was_assigned = situation.node is not None and situation.partition.info.is_assigned
+    was_assigned = situation.node is not None and situation.partition.promises.info.is_assigned
     outcome = _outcome(situation, is_done=is_done, mends=case.deed.mends)
     promise = _promise(case.deed, is_done=is_done)
     breaches: list[str] = []
@@ -435,8 +440,8 @@ def _can_reopen(situation: Situation) -> bool:
 def _reopen(situation: Situation) -> Situation:
     assert situation.node is not None
     for partition in situation.node.partitions:
-        if partition.info.is_assigned and not partition.is_writable:
-            partition.set_available(True)
+        if partition.promises.info.is_assigned and not partition.writer.is_open:
+            partition.set_access(readable=True, writable=True)
     return _scrub(situation)
 
 
@@ -457,7 +462,7 @@ def _cut(seed: int) -> Callable[[Situation], Situation]:
 
 def _go_on(see_around: Callable[[Situation], Found], situation: Situation) -> Found:
     assert situation.node is not None
-    if situation.partition.damaged_ranges:
+    if situation.partition.log.damage:
         return see_around(situation)
     return go_on(situation.node, situation.disk, 0)[0]
 

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from random import Random
@@ -29,6 +30,7 @@ from waltz.host import Disk
 from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import (
@@ -147,7 +149,9 @@ class Node:
 def read_log(partition: StoragePartition) -> bytes:
     parts = []
     position = 0
-    while len(records := partition.read(t(position), count_max=1000, bytes_max=EVERYTHING)):
+    while len(
+        records := partition.log.records.read(t(position), count_max=1000, bytes_max=EVERYTHING)
+    ):
         parts.append(bytes(records.block))
         position = records.next_transaction_id
     return b"".join(parts)
@@ -156,7 +160,7 @@ def read_log(partition: StoragePartition) -> bytes:
 def served_session(partition: StoragePartition) -> SessionId:
     """The lowest session that is not refused, in the words of a refusal."""
     request = MaxTransactionIdRequest(SessionId(-9), 1, partition.partition_id, offline=False)
-    (answer,) = partition.process([request])
+    (answer,) = Drain(partition, [request]).run()
     assert isinstance(answer, FailureResponse), answer
     found = re.search(r"has changed to (-?\d+)", answer.message)
     assert found, answer
@@ -272,7 +276,8 @@ class Recorder:
 
     def switch_off_and_on(self, replica: Replica) -> None:
         for available in (False, True):
-            self._command(replica, lambda a=available: self._of(replica).set_available(a))  # type: ignore[misc]
+            access = {"readable": available, "writable": available}
+            self._command(replica, partial(self._of(replica).set_access, **access))
 
     def give_up(self, replica: Replica) -> None:
         """And take it again, with its files."""
@@ -329,7 +334,7 @@ class Recorder:
         partition = self._of(replica)
         steps = len(self.recording.trace)
         partition.announce(replica.session)
-        answers = partition.process(requests)
+        answers = Drain(partition, requests).run()
         logs = [replica.log]
         for request, answer in zip(requests, answers, strict=True):
             assert not isinstance(answer, FailureResponse), (request, answer)
@@ -340,7 +345,7 @@ class Recorder:
             elif isinstance(request, SetLowWaterMarkRequest):
                 replica.low, replica.local = request.low_water_mark, replica.last
             logs.append(replica.log)
-        info = partition.info
+        info = partition.promises.info
         assert (info.low_water_mark, info.local_low_water_mark) == (replica.low, replica.local)
         self._settle(replica, steps, logs, replica.session)
 
@@ -366,14 +371,16 @@ class Recorder:
         self.node = Node(self.recording)
         for replica in self.replicas:
             partition = self._of(replica)
-            found = Found(read_log(partition), repr(partition.info), served_session(partition))
+            found = Found(
+                read_log(partition), repr(partition.promises.info), served_session(partition)
+            )
             breach = replica.settled.breach(found)
             assert breach is None, breach
             partition.announce(replica.session)
 
     def _promise_of(self, replica: Replica, fence: SessionId = NO_SESSION) -> Promise:
         asked = max(replica.settled.asked, fence)
-        return Promise((replica.log,), (repr(self._of(replica).info),), fence, asked)
+        return Promise((replica.log,), (repr(self._of(replica).promises.info),), fence, asked)
 
     def _settle(
         self, replica: Replica, steps: int, logs: Sequence[bytes], fence: SessionId
@@ -453,7 +460,7 @@ def _record_boundary(seed: object) -> Workload:
         AppendRecordsRequest(SessionId(0), 1, PartitionId(0), log, False),
         SetLowWaterMarkRequest(SessionId(0), 2, PartitionId(0), t(len(log) - 1), offline=False),
     ):
-        (answer,) = partition.process([request])
+        (answer,) = Drain(partition, [request]).run()
         assert isinstance(answer, SuccessResponse), answer
     node.close()
     recorder = Recorder(seed, SimulatedDisk.holding(disk.contents()), log)

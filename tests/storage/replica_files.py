@@ -21,16 +21,16 @@ def reopen(disk: SimulatedDisk, old: StoragePartition, **options: int) -> Storag
     """As a restart of the node does, without a word from the old one."""
     disk.release_locks()
     partition = open_partition(disk, **options)
-    partition.announce(old.info.session_id)
+    partition.announce(old.promises.info.session_id)
     return partition
 
 
 def is_writable(partition: StoragePartition) -> bool:
-    return partition.is_writable
+    return partition.writer.is_open
 
 
 def damaged(partition: StoragePartition) -> list[tuple[int, int]]:
-    return [(first, following) for first, following in partition.damaged_ranges]
+    return [(first, following) for first, following in partition.log.damage]
 
 
 def disk_without_lock(disk: SimulatedDisk) -> SimulatedDisk:

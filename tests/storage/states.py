@@ -45,7 +45,7 @@ def healthy(number: int = 0, **changes: Any) -> AssignedPartitionState:
 def state_of(partition: StoragePartition) -> AssignedPartitionState | None:
     return partition_state(
         partition,
-        next_transaction_id=partition.next_transaction_id,
+        next_transaction_id=partition.log.next_transaction_id,
         drain_seconds=Durations(),
         scrub_position=NOTHING,
         queue_requests=0,

@@ -14,6 +14,7 @@ from waltz.host import Disk
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.directory.control_file import ControlFile, open_control_file
+from waltz.storage.drain import Drain
 from waltz.storage.log.segment import SegmentHome
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import PartitionId, SessionId, TransactionId
@@ -107,7 +108,7 @@ def open_partition(disk: Disk, *, threshold: int = 1_000_000_000) -> StoragePart
     partition = make_partition(disk, control_file, threshold=threshold)
     partition.open()
     if partition.damage is None:
-        control_file.raise_fence(ZERO, SESSION)
+        control_file.promises(ZERO).raise_fence(SESSION)
     return partition
 
 
@@ -122,7 +123,7 @@ def append(first: int, count: int, *, size: int | None = None) -> AppendRecordsR
 def ask(partition: StoragePartition, request: StorageMessage) -> StorageMessage:
     """Process one request alone."""
     partition.announce(request.session_id)
-    (answer,) = partition.process([request])
+    (answer,) = Drain(partition, [request]).run()
     assert (answer.session_id, answer.sequence_number, answer.partition_id) == (
         request.session_id,
         request.sequence_number,
@@ -156,7 +157,7 @@ def read_all(partition: StoragePartition) -> list[bytes]:
     """The data of all records, which must have the IDs from 0 on."""
     found: list[bytes] = []
     while True:
-        records = partition.read(t(len(found)), count_max=1000, bytes_max=1_000_000)
+        records = partition.log.records.read(t(len(found)), count_max=1000, bytes_max=1_000_000)
         if not len(records):
             return found
         assert records.first_transaction_id == len(found)

@@ -60,7 +60,7 @@ def used_partition() -> StoragePartition:
 def test_records_and_session_are_shown_even_while_unavailable() -> None:
     """SN-22, SN-23: no session, no availability."""
     partition = used_partition()
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     records = AdminRecordListRequest(5, ZERO, t(3), 4)
     assert answer_of_partition(partition, records) == AdminRecordListResponse(5, ZERO, batch(3, 4))
     beyond = AdminRecordListRequest(6, ZERO, t(10), 4)
@@ -68,7 +68,7 @@ def test_records_and_session_are_shown_even_while_unavailable() -> None:
     assert answer_of_partition(partition, beyond) == expected
     session = AdminLastSessionInfoRequest(7, ZERO)
     assert answer_of_partition(partition, session) == AdminLastSessionInfoResponse(
-        7, ZERO, SessionInfo(partition.info.session_id, t(99), t(9))
+        7, ZERO, SessionInfo(partition.promises.info.session_id, t(99), t(9))
     )
 
 
@@ -93,8 +93,8 @@ def test_status_and_metrics_tell_of_assigned_partitions_only() -> None:
     partitions = [make_partition(disk, control, number=number) for number in range(5)]
     for partition in partitions:
         partition.open()
-    partitions[0].write(batch(0, 3))
-    partitions[1].set_available(False)
+    partitions[0].writer.write(batch(0, 3))
+    partitions[1].set_access(readable=False, writable=False)
     partitions[2].damage = StorageError("gone")
     state = node_state(partitions)
     status = answer_of_node(state, AssignedPartitionStatusRequest(1))

@@ -49,14 +49,14 @@ def used_directory() -> SimulatedDisk:
     disk = fresh_disk()
     control = open_control(disk, partition_count=3, assigned=(0,))
     zero = PartitionId(0)
-    control.make_ours(zero)
-    control.raise_fence(zero, SessionId(6))
-    control.update(zero, replace(STARTED, session_id=SessionId(6), low_water_mark=t(50)))
-    control.raise_fence(zero, SessionId(7))
-    control.update(zero, STARTED)
-    control.raise_fence(zero, SessionId(8))
-    control.update(ONE, replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
-    control.reset(ONE)
+    control.promises(zero).make_ours()
+    control.promises(zero).raise_fence(SessionId(6))
+    control.promises(zero).update(replace(STARTED, session_id=SessionId(6), low_water_mark=t(50)))
+    control.promises(zero).raise_fence(SessionId(7))
+    control.promises(zero).update(STARTED)
+    control.promises(zero).raise_fence(SessionId(8))
+    control.promises(ONE).update(replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
+    control.promises(ONE).reset()
     control.close()
     return disk
 
@@ -127,7 +127,13 @@ def promises(control: ControlFile) -> list[object]:
     found: list[object] = []
     for number in map(PartitionId, range(3)):
         try:
-            found.append((control.info(number), control.fence(number), control.is_ours(number)))
+            found.append(
+                (
+                    control.promises(number).info,
+                    control.promises(number).fence,
+                    control.promises(number).is_ours,
+                )
+            )
         except CorruptionError:
             found.append(None)
     return found
@@ -203,16 +209,16 @@ def test_an_acknowledged_update_outlives_its_struct(first: int) -> None:
     disk = used_directory()
     control = reopen(disk)
     for session in range(9, 11 + first):
-        control.update(PartitionId(0), replace(STARTED, session_id=SessionId(session)))
+        control.promises(PartitionId(0)).update(replace(STARTED, session_id=SessionId(session)))
     control.close()
     for twin in (4, 40):
         clone = disk.crash_clone(random(0))
         clone.damage(PATH, 128 + twin, bytes(36))
-        assert reopen(clone).info(PartitionId(0)).session_id == 10 + first
+        assert reopen(clone).promises(PartitionId(0)).info.session_id == 10 + first
         clone.damage(PATH, 128, bytes(76))
         again = reopen(clone.crash_clone(random(1)))
-        assert again.info(PartitionId(0)).session_id == 10 + first
-        assert again.is_ours(PartitionId(0))
+        assert again.promises(PartitionId(0)).info.session_id == 10 + first
+        assert again.promises(PartitionId(0)).is_ours
 
 
 def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> None:
@@ -233,14 +239,14 @@ def test_a_crash_between_the_files_leaves_the_update_or_the_state_before() -> No
 
             disk.fault = die
             with pytest.raises(Killed):
-                control.update(zero, started)
+                control.promises(zero).update(started)
             clone = disk.crash_clone(random(seed))
             again = reopen(clone)
-            found.add((again.info(zero).session_id, again.is_ours(zero)))
-            assert again.fence(zero) == 8
-            again.update(zero, replace(started, session_id=SessionId(9)))
+            found.add((again.promises(zero).info.session_id, again.promises(zero).is_ours))
+            assert again.promises(zero).fence == 8
+            again.promises(zero).update(replace(started, session_id=SessionId(9)))
             again.close()
-            assert reopen(clone).info(zero).session_id == 9
+            assert reopen(clone).promises(zero).info.session_id == 9
     assert found == {(7, True), (8, True), (8, False)}
 
 
@@ -252,19 +258,19 @@ def test_a_directory_of_the_original_gets_an_identity_and_keeps_its_promises() -
     (note,) = control.notes
     assert f"waltz-storage.node: made, with ID {DIRECTORY_ID}" in note
     assert disk.content(PATH) == before
-    assert not control.is_ours(ONE)
-    info = control.info(ONE)
-    control.raise_fence(ONE, SessionId(4))
-    control.update(ONE, replace(info, session_id=SessionId(3)))
-    assert not control.is_ours(ONE)
-    control.make_ours(ONE)
+    assert not control.promises(ONE).is_ours
+    info = control.promises(ONE).info
+    control.promises(ONE).raise_fence(SessionId(4))
+    control.promises(ONE).update(replace(info, session_id=SessionId(3)))
+    assert not control.promises(ONE).is_ours
+    control.promises(ONE).make_ours()
     control.close()
     control = open_control(disk, key=GOLDEN_KEY, directory_id=UUID(int=9))
     assert control.notes == ()
     assert control.directory_id == DIRECTORY_ID
-    assert (control.is_ours(ONE), control.fence(ONE)) == (True, 4)
-    control.update(ONE, info)
-    assert control.is_ours(ONE)
+    assert (control.promises(ONE).is_ours, control.promises(ONE).fence) == (True, 4)
+    control.promises(ONE).update(info)
+    assert control.promises(ONE).is_ours
 
 
 def test_what_the_original_wrote_since_is_believed_and_not_called_ours() -> None:
@@ -279,11 +285,11 @@ def test_what_the_original_wrote_since_is_believed_and_not_called_ours() -> None
     control = reopen(disk)
     assert promises(control)[0] == (theirs, 9, False)
     assert control.notes == ()
-    control.update(zero, theirs.with_access(readable=True, writable=False))
-    assert not control.is_ours(zero)
-    control.make_ours(zero)
+    control.promises(zero).update(theirs.with_access(readable=True, writable=False))
+    assert not control.promises(zero).is_ours
+    control.promises(zero).make_ours()
     control.close()
-    assert reopen(disk).is_ours(zero)
+    assert reopen(disk).promises(zero).is_ours
 
 
 def test_the_fence_survives_restarts_and_giving_up() -> None:
@@ -291,18 +297,18 @@ def test_the_fence_survives_restarts_and_giving_up() -> None:
     disk = used_directory()
     control = reopen(disk)
     zero = PartitionId(0)
-    control.raise_fence(zero, SessionId(3))
-    assert control.fence(zero) == 8
+    control.promises(zero).raise_fence(SessionId(3))
+    assert control.promises(zero).fence == 8
     counts = disk.counts.copy()
-    control.raise_fence(zero, SessionId(8))
+    control.promises(zero).raise_fence(SessionId(8))
     assert disk.counts == counts
-    control.reset(zero)
-    assert (control.info(zero), control.fence(zero)) == (FRESH, 8)
-    control.update(zero, FRESH.with_flag(ASSIGNED, True))
+    control.promises(zero).reset()
+    assert (control.promises(zero).info, control.promises(zero).fence) == (FRESH, 8)
+    control.promises(zero).update(FRESH.with_flag(ASSIGNED, True))
     for seed in range(10):
         again = reopen(disk.crash_clone(random(seed)))
-        assert again.fence(zero) == 8
-        assert again.info(zero) == FRESH.with_flag(ASSIGNED, True)
+        assert again.promises(zero).fence == 8
+        assert again.promises(zero).info == FRESH.with_flag(ASSIGNED, True)
 
 
 def test_a_partition_whose_slot_is_lost_is_given_up_and_taken_again() -> None:
@@ -313,14 +319,20 @@ def test_a_partition_whose_slot_is_lost_is_given_up_and_taken_again() -> None:
     control = reopen(disk)
     zero = PartitionId(0)
     assert control.partition_ids == [0]
-    for attempt in (control.info, control.fence, control.is_ours, control.make_ours):
+    promises = control.promises(zero)
+    for attempt in (
+        lambda: promises.info,
+        lambda: promises.fence,
+        lambda: promises.is_ours,
+        promises.make_ours,
+    ):
         with pytest.raises(CorruptionError, match="give the partition up and take it again"):
-            attempt(zero)
+            attempt()
     with pytest.raises(CorruptionError):
-        control.update(zero, FRESH)
-    assert control.fence(ONE) == 5
-    control.reset(zero)
-    assert (control.info(zero), control.fence(zero)) == (FRESH, 7)
+        control.promises(zero).update(FRESH)
+    assert control.promises(ONE).fence == 5
+    control.promises(zero).reset()
+    assert (control.promises(zero).info, control.promises(zero).fence) == (FRESH, 7)
     control.close()
     assert reopen(disk).notes == ()
 
@@ -360,12 +372,12 @@ def test_a_failed_copy_is_a_failed_update() -> None:
         control = reopen(disk)
         disk.fault = fail_nth(DiskOperation.SYNC, number)
         with pytest.raises(SegmentFailedError, match=r"waltz-storage\.node .* fails"):
-            control.update(zero, replace(STARTED, session_id=SessionId(9)))
-        assert control.info(zero).session_id == 9
+            control.promises(zero).update(replace(STARTED, session_id=SessionId(9)))
+        assert control.promises(zero).info.session_id == 9
         with pytest.raises(SegmentFailedError, match="no update after a failed one"):
-            control.raise_fence(zero, SessionId(12))
-        assert control.fence(zero) == 9
-        assert reopen(disk.crash_clone(random(number))).info(zero).session_id == 9
+            control.promises(zero).raise_fence(SessionId(12))
+        assert control.promises(zero).fence == 9
+        assert reopen(disk.crash_clone(random(number))).promises(zero).info.session_id == 9
 
 
 def test_an_update_without_space_may_be_tried_again() -> None:
@@ -376,7 +388,7 @@ def test_an_update_without_space_may_be_tried_again() -> None:
         control = reopen(disk)
         disk.fault = fail_nth(DiskOperation.WRITE, number, errno.ENOSPC)
         with pytest.raises(SegmentFailedError, match="fails"):
-            control.update(zero, replace(STARTED, session_id=SessionId(9)))
-        control.update(zero, replace(STARTED, session_id=SessionId(10)))
+            control.promises(zero).update(replace(STARTED, session_id=SessionId(9)))
+        control.promises(zero).update(replace(STARTED, session_id=SessionId(10)))
         control.close()
         assert promises(reopen(disk))[0] == (replace(STARTED, session_id=SessionId(10)), 10, True)

@@ -37,25 +37,25 @@ def test_updates_alternate_as_the_original_does() -> None:
     disk = golden_disk("storage-empty")
     control = open_control(disk, key=GOLDEN_KEY)
     for number in (PartitionId(0), ONE):
-        assigned = control.info(number).with_flag(ASSIGNED, True)
-        control.update(number, assigned)
-        control.update(number, replace(assigned, session_id=SessionId(0)))
+        assigned = control.promises(number).info.with_flag(ASSIGNED, True)
+        control.promises(number).update(assigned)
+        control.promises(number).update(replace(assigned, session_id=SessionId(0)))
     golden = (GOLDEN / "storage-after-clients" / "waltz-storage.ctl").read_bytes()
     assert disk.content(PATH)[128:] == golden[128:]
 
 
 def test_golden_directories_are_read() -> None:
     added = open_control(golden_disk("storage-partitions-added"), key=GOLDEN_KEY)
-    assert added.info(ONE) == PartitionInfo(flags=5)
+    assert added.promises(ONE).info == PartitionInfo(flags=5)
     used = open_control(golden_disk("storage-after-clients"), key=GOLDEN_KEY)
-    assert used.info(ONE) == PartitionInfo(SessionId(0), flags=5)
+    assert used.promises(ONE).info == PartitionInfo(SessionId(0), flags=5)
 
 
 def test_update_survives_a_power_cut() -> None:
     disk = fresh_disk()
-    open_control(disk).update(ONE, STARTED)
+    open_control(disk).promises(ONE).update(STARTED)
     for seed in range(20):
-        assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+        assert open_control(disk.crash_clone(random(seed))).promises(ONE).info == STARTED
 
 
 def test_interrupted_update_leaves_the_state_before() -> None:
@@ -64,12 +64,12 @@ def test_interrupted_update_leaves_the_state_before() -> None:
         for seed in range(50):
             disk = fresh_disk()
             control = open_control(disk)
-            control.update(ONE, STARTED)
+            control.promises(ONE).update(STARTED)
             disk.fault = fail_nth(fault, 1)
             with pytest.raises(SegmentFailedError):
-                control.update(ONE, replace(STARTED, session_id=SessionId(8)))
+                control.promises(ONE).update(replace(STARTED, session_id=SessionId(8)))
             clone = disk.crash_clone(random(seed))
-            found = open_control(clone).info(ONE)
+            found = open_control(clone).promises(ONE).info
             assert found == STARTED
 
 
@@ -78,10 +78,10 @@ def test_after_a_failed_sync_every_update_is_refused() -> None:
     control = open_control(disk)
     disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(SegmentFailedError, match="fails"):
-        control.update(ONE, STARTED)
+        control.promises(ONE).update(STARTED)
     with pytest.raises(SegmentFailedError, match="no update after a failed one"):
-        control.update(PartitionId(0), STARTED)
-    assert control.info(ONE) == FRESH
+        control.promises(PartitionId(0)).update(STARTED)
+    assert control.promises(ONE).info == FRESH
 
 
 def test_one_damaged_partition_does_not_concern_the_others() -> None:
@@ -90,26 +90,26 @@ def test_one_damaged_partition_does_not_concern_the_others() -> None:
     open_control(disk).close()
     disk.damage(PATH, 128 + 76 + 4, bytes(72))
     control = open_control(disk)
-    assert control.info(PartitionId(0)).is_assigned
+    assert control.promises(PartitionId(0)).info.is_assigned
     for _ in range(2):
         with pytest.raises(CorruptionError, match="partition 1"):
-            control.info(ONE)
+            _ = control.promises(ONE).info
     with pytest.raises(CorruptionError):
-        control.update(ONE, FRESH)
-    control.reset(ONE)
+        control.promises(ONE).update(FRESH)
+    control.promises(ONE).reset()
     control.close()
-    assert open_control(disk).info(ONE) == FRESH
+    assert open_control(disk).promises(ONE).info == FRESH
 
 
 def test_reset_makes_a_partition_fresh() -> None:
     disk = fresh_disk()
     control = open_control(disk)
-    control.update(ONE, STARTED)
-    control.reset(ONE)
-    assert control.info(ONE) == FRESH
-    control.update(ONE, STARTED)
+    control.promises(ONE).update(STARTED)
+    control.promises(ONE).reset()
+    assert control.promises(ONE).info == FRESH
+    control.promises(ONE).update(STARTED)
     control.close()
-    assert open_control(disk).info(ONE) == STARTED
+    assert open_control(disk).promises(ONE).info == STARTED
 
 
 def test_foreign_directories_are_refused_untouched() -> None:
@@ -156,9 +156,9 @@ def test_file_cut_off_damages_the_partitions_behind_the_cut() -> None:
     open_control(disk).close()
     disk.open(PATH).truncate(128 + 100)
     control = open_control(disk)
-    assert control.info(PartitionId(0)).is_assigned
+    assert control.promises(PartitionId(0)).info.is_assigned
     with pytest.raises(CorruptionError, match="24 of 76 bytes"):
-        control.info(ONE)
+        _ = control.promises(ONE).info
 
 
 def test_one_process_per_directory() -> None:
@@ -198,7 +198,7 @@ def test_slower_process_in_a_fresh_directory_takes_the_file_as_it_is() -> None:
 
     disk.fault = overtake
     control = open_control(disk, assigned=(0,))
-    assert control.info(ONE).is_assigned
+    assert control.promises(ONE).info.is_assigned
     assert not control.was_created
 
 
@@ -211,12 +211,12 @@ def test_what_a_killed_process_wrote_is_durable_once_it_was_read() -> None:
     control = open_control(disk)
     disk.fault = kill
     with pytest.raises(Killed):
-        control.update(ONE, STARTED)
+        control.promises(ONE).update(STARTED)
     disk.fault = None
     disk.release_locks()
-    assert open_control(disk).info(ONE) == STARTED
+    assert open_control(disk).promises(ONE).info == STARTED
     for seed in range(20):
-        assert open_control(disk.crash_clone(random(seed))).info(ONE) == STARTED
+        assert open_control(disk.crash_clone(random(seed))).promises(ONE).info == STARTED
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -224,17 +224,17 @@ def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: i
     """The system shows it, calls it clean, and no sync of it will ever write it."""
     disk = fresh_disk()
     control = open_control(disk)
-    control.update(ONE, STARTED)
+    control.promises(ONE).update(STARTED)
     disk.fault = fail_nth(DiskOperation.SYNC, number, done=0.0)
     with pytest.raises(SegmentFailedError):
-        control.update(ONE, replace(STARTED, session_id=SessionId(8)))
+        control.promises(ONE).update(replace(STARTED, session_id=SessionId(8)))
     disk.fault = None
     disk.release_locks()
     found = open_control(disk)
-    assert found.info(ONE).session_id == found.fence(ONE) == 8
+    assert found.promises(ONE).info.session_id == found.promises(ONE).fence == 8
     for seed in range(20):
         clone = disk.crash_clone(random(seed))
-        assert open_control(clone).info(ONE).session_id == 8
+        assert open_control(clone).promises(ONE).info.session_id == 8
         for path, offset in ((PATH, 128 + 76 + 4), (PATH, 128 + 76 + 40),
                              (NODE_PATH, 128 + 64), (NODE_PATH, 4096 + 128 + 64)):  # fmt: skip
             damaged = disk.crash_clone(random(seed))
@@ -242,7 +242,7 @@ def test_what_a_failed_sync_left_in_memory_is_durable_once_it_was_read(number: i
             after = open_control(damaged)
             if number == 1 and path == PATH:
                 continue  # never acknowledged, and not copied yet
-            assert after.info(ONE).session_id == 8
+            assert after.promises(ONE).info.session_id == 8
 
 
 def test_creation_is_all_or_nothing() -> None:
@@ -261,6 +261,6 @@ def test_creation_is_all_or_nothing() -> None:
                 clone = disk.crash_clone(random(seed))
                 found.add(clone.exists(PATH))
                 control = open_control(clone)
-                assert control.info(PartitionId(0)).is_assigned
-                assert not control.info(ONE).is_assigned
+                assert control.promises(PartitionId(0)).info.is_assigned
+                assert not control.promises(ONE).info.is_assigned
     assert found == {False, True}

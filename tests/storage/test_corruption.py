@@ -33,11 +33,11 @@ from tests.storage.corruption import (
     run_cases,
 )
 from waltz.record import RECORD_HEADER, RecordBatch, batch_from_block
-from waltz.storage.directory.control_file import ControlFile
+from waltz.storage.directory.partition_promises import PartitionPromises
 from waltz.storage.inspection import walk
 from waltz.storage.inspection.findings import Finding
 from waltz.storage.log import examination
-from waltz.types import PartitionId, TransactionId
+from waltz.types import TransactionId
 
 NAMES = ("small", "aligned", "continued", "original")
 PARTS = 10
@@ -166,10 +166,7 @@ def test_a_node_that_skips_checksums_is_found_out(
 def test_a_node_that_takes_all_damage_for_torn_tails_is_found_out(
     sets: dict[str, DataSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_never_ours(self: ControlFile, partition_id: PartitionId) -> bool:
-        return False
-
-    monkeypatch.setattr(ControlFile, "is_ours", is_never_ours)
+    monkeypatch.setattr(PartitionPromises, "is_ours", False)
     data_set = sets["small"]
     last = max(path for path in data_set.files if path.startswith("0/") and ".seg" in path)
     tally = run_cases(data_set, flips(data_set, last, 40))

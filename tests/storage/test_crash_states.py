@@ -35,6 +35,7 @@ from tests.storage.support import DIRECTORY, fresh_disk, random, t
 from waltz.errors import WaltzError
 from waltz.record import RecordBatch
 from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.drain import Drain
 from waltz.storage.log.damage import Damage
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
@@ -182,14 +183,14 @@ def damage_header(disk: SimulatedDisk, path: str) -> None:
 def found_damage(partition: StoragePartition) -> Damage:
     """All that a scrub finds."""
     position = t(0)
-    while position < partition.next_transaction_id:
+    while position < partition.log.next_transaction_id:
         position = partition.scrub(position, 1 << 20).next_transaction_id
-    return partition.damaged_ranges
+    return partition.log.damage
 
 
 def mend(partition: StoragePartition, whole: RecordBatch) -> None:
-    for first, following in partition.damaged_ranges:
-        partition.repair(whole.slice(t(first), following - first))
+    for first, following in partition.log.damage:
+        partition.writer.repair(whole.slice(t(first), following - first))
 
 
 def look_at_damage(image: Image, whole: RecordBatch, lost: Damage, *, is_mended: bool) -> None:
@@ -202,13 +203,13 @@ def look_at_damage(image: Image, whole: RecordBatch, lost: Damage, *, is_mended:
         n for first, end in lost for n in range(first, end)
     }
     assert not (is_mended and damaged)
-    assert partition.next_transaction_id == len(whole)
+    assert partition.log.next_transaction_id == len(whole)
     for number in range(len(whole)):
         if not any(first <= number < following for first, following in damaged):
-            records = partition.read(t(number), count_max=1, bytes_max=1)
+            records = partition.log.records.read(t(number), count_max=1, bytes_max=1)
             assert records == whole.slice(t(number), 1)
     mend(partition, whole)
-    assert partition.damaged_ranges == ()
+    assert partition.log.damage == ()
     again = Node(disk.crash_clone(random(image.digest))).partitions[0]
     assert read_log(again) == whole.block
     assert found_damage(again) == ()
@@ -225,9 +226,9 @@ def test_a_repair_cut_short_leaves_what_can_be_repaired(
     partition = node.partitions[0]
     whole = new_records(0, [*[40, 600, 200, 900, 100, 100, 1000] * 2, 700, 600, 50, 40], 1)
     partition.announce(SessionId(0))
-    (answer,) = partition.process(
-        [AppendRecordsRequest(SessionId(0), 1, PartitionId(0), whole, False)]
-    )
+    (answer,) = Drain(
+        partition, [AppendRecordsRequest(SessionId(0), 1, PartitionId(0), whole, False)]
+    ).run()
     assert isinstance(answer, SuccessResponse), answer
     node.close()
     names = [name for name in disk.list_directory(f"{DIRECTORY}/0") if name.endswith(".seg")]

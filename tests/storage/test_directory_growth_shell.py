@@ -142,7 +142,9 @@ def test_a_node_that_was_away_while_its_cluster_grew_starts_with_more() -> None:
         )
 
     run_node(test, disk, partition_count=5)
-    assert open_control(disk.crash_clone(random(0)), partition_count=5).info(FOUR).is_assigned
+    assert (
+        open_control(disk.crash_clone(random(0)), partition_count=5).promises(FOUR).info.is_assigned
+    )
 
 
 def test_whoever_lacks_the_key_makes_the_node_ask_nobody() -> None:

@@ -28,6 +28,7 @@ from waltz.errors import CorruptionError
 from waltz.limits import RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import RecordBatch, empty_batch
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId, TransactionId
 from waltz.wire.header_columns import header_columns
@@ -89,7 +90,7 @@ def test_a_drain_of_appends_is_one_write_and_one_sync() -> None:
     disk, partition = partition_with(1)
     requests = [append(1 + 3 * number, 3) for number in range(50)]
     disk.counts.clear()
-    answers = partition.process(requests)
+    answers = Drain(partition, requests).run()
     assert outcome(answers) == [SuccessResponse] * 50
     assert disk.counts == {DiskOperation.WRITE: 2, DiskOperation.SYNC: 1}
     assert [answer.sequence_number for answer in answers] == [
@@ -101,15 +102,16 @@ def test_a_drain_of_appends_is_one_write_and_one_sync() -> None:
 def test_reads_in_between_see_what_came_before_and_cost_no_sync() -> None:
     disk, partition = partition_with(0)
     disk.counts.clear()
-    answers = partition.process(
+    answers = Drain(
+        partition,
         [
             append(0, 3),
             MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False),
             RecordRequest(SESSION, 2, ZERO, t(2)),
             append(3, 1),
             MaxTransactionIdRequest(SESSION, 3, ZERO, offline=False),
-        ]
-    )
+        ],
+    ).run()
     assert answers[1] == MaxTransactionIdResponse(SESSION, 1, ZERO, t(2))
     assert answers[2] == RecordResponse(SESSION, 2, ZERO, batch(2, 1).record(0))
     assert answers[4] == MaxTransactionIdResponse(SESSION, 3, ZERO, t(3))
@@ -119,12 +121,12 @@ def test_reads_in_between_see_what_came_before_and_cost_no_sync() -> None:
 def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> None:
     disk = fresh_disk()
     partition = open_partition(disk, threshold=1000)
-    partition.process([append(0, 1)])
+    Drain(partition, [append(0, 1)]).run()
     done: list[tuple[DiskOperation, str]] = []
     disk.fault = lambda operation, path: done.append((operation, path))
-    answers = partition.process([append(number, 5, size=60) for number in range(1, 26, 5)])
+    answers = Drain(partition, [append(number, 5, size=60) for number in range(1, 26, 5)]).run()
     assert outcome(answers) == [SuccessResponse] * 5
-    assert partition.segment_count == 3
+    assert len(partition.log.segments.firsts) == 3
     first, *others = [path for path in dict.fromkeys(path for _, path in done) if ".seg" in path]
     # Each new segment's header is written and synced, too.
     for path, extra in ((first, 0), *((path, 1) for path in others)):
@@ -136,7 +138,7 @@ def test_appends_over_a_roll_over_are_one_write_and_one_sync_per_segment() -> No
 def test_nothing_is_answered_before_the_sync() -> None:
     """SN-09."""
     disk, partition = partition_with(0)
-    partition.process([append(0, 100), append(100, 100)])
+    Drain(partition, [append(0, 100), append(100, 100)]).run()
     for seed in range(30):
         assert len(read_all(open_partition(disk.crash_clone(random(seed))))) == 200
 
@@ -147,14 +149,14 @@ def test_failed_drain_refuses_every_append_in_it_and_after(operation: DiskOperat
     disk, partition = partition_with(5)
     disk.fault = fail_nth(operation, 1)
     maximum = MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False)
-    answers = partition.process([maximum, append(5, 3), append(8, 3), maximum, append(11, 1)])
+    answers = Drain(partition, [maximum, append(5, 3), append(8, 3), maximum, append(11, 1)]).run()
     expected = [MaxTransactionIdResponse] + [FailureResponse] * 4
     if operation is DiskOperation.WRITE:
         # The write fails before the second question, which is then answered from what is durable.
         expected[3] = MaxTransactionIdResponse
         assert answers[3] == MaxTransactionIdResponse(SESSION, 1, ZERO, t(4))
     assert outcome(answers) == expected
-    assert outcome(partition.process([append(5, 1), maximum])) == [
+    assert outcome(Drain(partition, [append(5, 1), maximum]).run()) == [
         FailureResponse,
         MaxTransactionIdResponse,
     ]
@@ -165,16 +167,17 @@ def test_failed_drain_refuses_every_append_in_it_and_after(operation: DiskOperat
 def test_failure_before_a_truncation_in_the_same_drain_refuses_it() -> None:
     disk, partition = partition_with(5)
     disk.fault = fail_nth(DiskOperation.SYNC, 1)
-    answers = partition.process(
-        [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(2), offline=False)]
-    )
+    answers = Drain(
+        partition, [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(2), offline=False)]
+    ).run()
     assert outcome(answers) == [FailureResponse, FailureResponse]
     assert len(read_all(partition)) == 5
 
 
 def test_mixed_drain_in_order() -> None:
     _, partition = partition_with(0)
-    answers = partition.process(
+    answers = Drain(
+        partition,
         [
             append(0, 5),
             TruncateRequest(SESSION, 1, ZERO, t(2), offline=False),
@@ -182,8 +185,8 @@ def test_mixed_drain_in_order() -> None:
             SetLowWaterMarkRequest(SESSION, 2, ZERO, t(3), offline=False),
             LastSessionInfoRequest(SESSION, 3, ZERO, offline=False),
             append(4, 1),
-        ]
-    )
+        ],
+    ).run()
     assert answers == [
         SuccessResponse(SESSION, 0, ZERO),
         MaxTransactionIdResponse(SESSION, 1, ZERO, t(2)),
@@ -206,7 +209,7 @@ def test_append_out_of_order_is_refused_and_nothing_is_written(first: int) -> No
 
 def test_gap_inside_a_drain_refuses_only_what_does_not_fit() -> None:
     _, partition = partition_with(0)
-    answers = partition.process([append(0, 3), append(4, 1), append(3, 1), append(3, 1)])
+    answers = Drain(partition, [append(0, 3), append(4, 1), append(3, 1), append(3, 1)]).run()
     assert outcome(answers) == [SuccessResponse, FailureResponse, SuccessResponse, FailureResponse]
     assert len(read_all(partition)) == 4
 
@@ -267,7 +270,7 @@ def test_headers_are_read_a_part_at_a_time_up_to_what_is_damaged(
         return answer.headers.slice(t(0), 20).transaction_headers.tolist()
 
     assert found() == batch(2, 8).headers().tolist()
-    read, sizes = partition.read, []
+    read, sizes = partition.log.records.read, []
 
     def failing(first: TransactionId, **bounds: int) -> RecordBatch:
         if first > 5:
@@ -276,7 +279,7 @@ def test_headers_are_read_a_part_at_a_time_up_to_what_is_damaged(
         sizes.append(len(records.block))
         return records
 
-    monkeypatch.setattr(partition, "read", failing)
+    monkeypatch.setattr(partition.log.records, "read", failing)
     told = found()
     assert isinstance(told, list)
     assert told == batch(2, len(told)).headers().tolist()
@@ -295,7 +298,7 @@ def test_lists_are_bounded_in_bytes_together_and_each() -> None:
     request = RecordListRequest(SESSION, 1, ZERO, t(0), RECORD_LIST_RECORDS_MAX)
     counts = [
         len(answer.records)
-        for answer in partition.process([request] * 5)
+        for answer in Drain(partition, [request] * 5).run()
         if isinstance(answer, RecordListResponse)
     ]
     assert counts == [RECORD_LIST_BYTES_MAX // size, RECORD_LIST_BYTES_MAX // size, 1, 1, 1]
@@ -348,7 +351,7 @@ def test_requests_that_waited_when_a_newer_session_spoke_are_refused() -> None:
     _, partition = partition_with(5)
     waiting: list[StorageMessage] = [append(5, 1), append(6, 1)]
     partition.announce(SessionId(1))
-    assert outcome(partition.process(waiting)) == [FailureResponse, FailureResponse]
+    assert outcome(Drain(partition, waiting).run()) == [FailureResponse, FailureResponse]
     assert len(read_all(partition)) == 5
 
 
@@ -365,9 +368,9 @@ def test_unavailable_partition_refuses_servers(
 ) -> None:
     """SN-17."""
     _, partition = partition_with(5)
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     assert "read and write of partition 0 are disabled" in refusal(partition, make(SESSION, False))
-    partition.set_available(True)
+    partition.set_access(readable=True, writable=True)
     assert not isinstance(ask(partition, make(SESSION, False)), FailureResponse)
 
 
@@ -381,7 +384,7 @@ def test_offline_recovery_works_only_while_unavailable_and_in_the_stored_session
     assert "offline recovery of partition 0 is disabled" in refusal(
         partition, make(SessionId(3), True)
     )
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     partition.announce(SessionId(8))
     assert "has changed to 3" in refusal(partition, make(SessionId(8), True))
     assert not isinstance(ask(partition, make(SessionId(3), True)), FailureResponse)
@@ -408,7 +411,7 @@ def test_what_is_no_request_to_a_partition_is_refused() -> None:
 
 def test_counters_tell_what_happened() -> None:
     _, partition = partition_with(0)
-    partition.process([append(0, 3), append(3, 2), append(9, 1)])
+    Drain(partition, [append(0, 3), append(3, 2), append(9, 1)]).run()
     counters = partition.counters
     assert (counters.requests, counters.refusals, counters.records_appended) == (3, 1, 5)
     assert (counters.drains_synced, counters.bytes_appended) == (1, len(batch(0, 5).block))
@@ -452,7 +455,7 @@ def test_drains_equal_one_request_at_a_time(
     answers: list[StorageMessage] = []
     while len(answers) < len(requests):
         size = sizes[len(answers) % len(sizes)]
-        answers += partition.process(requests[len(answers) : len(answers) + size])
+        answers += Drain(partition, requests[len(answers) : len(answers) + size]).run()
     for answer, wanted in zip(answers, expected, strict=True):
         assert isinstance(answer, FailureResponse) if wanted is None else answer == wanted
     assert len(read_all(open_partition(disk.crash_clone(random(log))))) == log
@@ -461,8 +464,9 @@ def test_drains_equal_one_request_at_a_time(
 def test_what_was_durable_before_a_later_failure_stays_answered() -> None:
     disk, partition = partition_with(5)
     disk.fault = fail_nth(DiskOperation.WRITE, 3)
-    answers = partition.process(
-        [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(6), offline=False), append(7, 1)]
-    )
+    answers = Drain(
+        partition,
+        [append(5, 3), TruncateRequest(SESSION, 1, ZERO, t(6), offline=False), append(7, 1)],
+    ).run()
     assert outcome(answers) == [SuccessResponse, MaxTransactionIdResponse, FailureResponse]
     assert len(read_all(open_partition(disk.crash_clone(random(0))))) == 7

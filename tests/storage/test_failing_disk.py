@@ -81,7 +81,7 @@ def test_what_is_only_seen_after_a_failed_sync_is_durable_before_anybody_is_told
     fail(situation, fail_nth(DiskOperation.SYNC, 1, done=0.0), situation.append(300))
     after = restarted(situation.disk)
     found = read_log(after.partition)
-    assert after.partition.next_transaction_id == 59
+    assert after.partition.log.next_transaction_id == 59
     for seed in range(20):
         assert read_log(restarted(after.disk.crash_clone(Random(seed))).partition) == found
 

@@ -49,19 +49,23 @@ def used_disk() -> SimulatedDisk:
     session 5."""
     disk = fresh_disk()
     control = open_control(disk)
-    control.make_ours(ZERO)
-    control.raise_fence(ZERO, SessionId(6))
-    control.update(ZERO, INFO)
-    control.raise_fence(ZERO, SessionId(9))
-    control.update(ONE, replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
-    control.reset(ONE)
+    control.promises(ZERO).make_ours()
+    control.promises(ZERO).raise_fence(SessionId(6))
+    control.promises(ZERO).update(INFO)
+    control.promises(ZERO).raise_fence(SessionId(9))
+    control.promises(ONE).update(replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
+    control.promises(ONE).reset()
     control.close()
     return SimulatedDisk.holding(disk.contents())
 
 
 def promised(control: ControlFile, count: int) -> list[tuple[PartitionInfo, int, bool]]:
     return [
-        (control.info(number), control.fence(number), control.is_ours(number))
+        (
+            control.promises(number).info,
+            control.promises(number).fence,
+            control.promises(number).is_ours,
+        )
         for number in map(PartitionId, range(count))
     ]
 
@@ -82,8 +86,8 @@ def test_a_grown_directory_keeps_its_promises_and_has_none_for_what_is_new(count
     control.grow(2)
     assert control.partition_count == count, "it never shrinks"
     last = PartitionId(count - 1)
-    control.update(last, INFO)
-    control.raise_fence(ONE, SessionId(11))
+    control.promises(last).update(INFO)
+    control.promises(ONE).raise_fence(SessionId(11))
     control.close()
     again = open_control(disk, partition_count=count)
     assert again.notes == ()
@@ -162,7 +166,7 @@ def test_a_failure_leaves_the_number_as_it_was_and_can_be_tried_again() -> None:
             control.grow(MANY)
         assert control.partition_count == 2
         assert promised(control, 2) == BEFORE
-        control.raise_fence(ZERO, SessionId(12))
+        control.promises(ZERO).raise_fence(SessionId(12))
         control.grow(MANY)
         control.close()
         again = open_control(disk, partition_count=MANY)
@@ -174,7 +178,7 @@ def test_a_directory_that_a_failed_write_has_closed_does_not_grow() -> None:
     control = open_control(disk)
     disk.fault = fail_nth(DiskOperation.SYNC, 1)
     with pytest.raises(SegmentFailedError):
-        control.raise_fence(ZERO, SessionId(12))
+        control.promises(ZERO).raise_fence(SessionId(12))
     with pytest.raises(SegmentFailedError, match="no update after a failed one"):
         control.grow(MANY)
     assert promised(open_control(disk.crash_clone(random(0))), 2)[0][1] in (9, 12)
@@ -186,10 +190,10 @@ def test_a_slot_that_is_lost_stays_lost() -> None:
         disk.damage(NODE_PATH, start + 128 + 64, b"\xff" * 64)
     control = open_control(disk, partition_count=MANY)
     with pytest.raises(CorruptionError, match="both copies of its slot"):
-        control.info(ONE)
+        _ = control.promises(ONE).info
     control.close()
     with pytest.raises(CorruptionError, match="both copies of its slot"):
-        open_control(disk, partition_count=MANY).info(ONE)
+        _ = open_control(disk, partition_count=MANY).promises(ONE).info
 
 
 def test_a_lost_header_does_not_hide_for_how_many_it_was_made() -> None:
@@ -238,16 +242,16 @@ def test_without_a_copy_of_the_clusters_own_the_directory_is_refused() -> None:
 def test_a_number_that_got_smaller_by_damage_overwrites_nothing() -> None:
     disk = used_disk()
     control = open_control(disk, partition_count=5)
-    control.update(FOUR, INFO)
+    control.promises(FOUR).update(INFO)
     control.close()
     disk.damage(PATH, 28, (2).to_bytes(4, "big"))
     control = open_control(disk, partition_count=5)
-    assert control.info(FOUR) == INFO
+    assert control.promises(FOUR).info == INFO
     control.close()
     disk.damage(PATH, 28, (2).to_bytes(4, "big"))
     disk.damage(PATH, 128 + 4 * 76 + 4, bytes(72))
     control = open_control(disk, partition_count=5)
-    assert control.info(FOUR) == INFO, "from the copy in the node file"
+    assert control.promises(FOUR).info == INFO, "from the copy in the node file"
 
 
 def test_a_creation_cut_short_does_not_hinder_a_cluster_that_has_grown() -> None:

@@ -61,7 +61,7 @@ def clean_disk(count: int) -> SimulatedDisk:
 def restart(disk: SimulatedDisk) -> StoragePartition:
     disk.release_locks()
     partition = open_partition(disk)
-    partition.announce(partition.info.session_id)
+    partition.announce(partition.promises.info.session_id)
     return partition
 
 
@@ -74,7 +74,7 @@ def test_d1_lost_index_entry_at_a_multiple_does_not_keep_the_node_from_starting(
         partition.close()
         disk.damage(path(0, ".idx"), 128 + 8 * multiple, bytes(8))
         partition = restart(disk)
-        assert (partition.damage, partition.damaged_ranges) == (None, ())
+        assert (partition.damage, partition.log.damage) == (None, ())
         assert last_id(partition) == multiple + 1
 
 
@@ -105,13 +105,13 @@ def test_d3_missing_index_or_incomplete_header_does_not_keep_the_node_from_start
         else:
             disk.open(path(0, ".idx")).truncate(size)
         partition = restart(disk)
-        assert partition.damaged_ranges == ()
+        assert partition.log.damage == ()
         assert len(read_all(partition)) == 5
         partition.close()
         disk.open(path(0)).truncate(size or 0)
         partition = restart(disk)
         assert partition.damage is None
-        assert [tuple(found) for found in partition.damaged_ranges] == [(0, 5)]
+        assert [tuple(found) for found in partition.log.damage] == [(0, 5)]
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 2**24 + 1, 70_000])
@@ -123,9 +123,9 @@ def test_d4_impossible_length_ends_the_scan_and_nothing_else(length: int) -> Non
     partition.close()
     disk.damage(path(0), 128 + int(batch(0, 5).offsets[3]) + 28, struct.pack(">i", length))
     partition = restart(disk)
-    assert [tuple(found) for found in partition.damaged_ranges] == [(3, 4)]
+    assert [tuple(found) for found in partition.log.damage] == [(3, 4)]
     for number in (0, 1, 2, 4):
-        assert partition.read(t(number), count_max=1, bytes_max=1) == batch(number, 1)
+        assert partition.log.records.read(t(number), count_max=1, bytes_max=1) == batch(number, 1)
 
 
 def test_d5_damage_in_the_middle_never_discards_what_follows() -> None:
@@ -136,9 +136,9 @@ def test_d5_damage_in_the_middle_never_discards_what_follows() -> None:
     chain, torn = open_chain(disk)
     assert torn is None
     with pytest.raises(CorruptionError):
-        chain.read(t(3), count_max=1, bytes_max=1)
+        chain.records.read(t(3), count_max=1, bytes_max=1)
     assert chain.next_transaction_id == 20
-    assert chain.read(t(4), count_max=99, bytes_max=10**6) == batch(4, 16, size=10)
+    assert chain.records.read(t(4), count_max=99, bytes_max=10**6) == batch(4, 16, size=10)
     chain.close()
     after = {name: disk.content(f"{DIRECTORY}/0/{name}") for name in segment_names(disk)}
     assert {name: len(content) for name, content in before.items()} == {
@@ -157,7 +157,7 @@ def test_d6_one_bad_partition_does_not_stop_the_others() -> None:
     for number in (0, 1):
         partition = make_partition(disk, control, number=number)
         partition.open()
-        partition.write(batch(0, 5, partition=number))
+        partition.writer.write(batch(0, 5, partition=number))
         partition.close()
     for suffix in (".seg", ".idx"):
         disk.damage(path(0, suffix), 12, OTHER_KEY.bytes)
@@ -165,7 +165,7 @@ def test_d6_one_bad_partition_does_not_stop_the_others() -> None:
     assert (one.open(), other.open()) == (None, None)
     assert isinstance(one.damage, CorruptionError)
     assert other.damage is None
-    assert other.read(t(0), count_max=9, bytes_max=10**6) == batch(0, 5, partition=1)
+    assert other.log.records.read(t(0), count_max=9, bytes_max=10**6) == batch(0, 5, partition=1)
 
 
 def test_d7_control_file_is_made_in_one_step() -> None:
@@ -178,7 +178,7 @@ def test_d7_control_file_is_made_in_one_step() -> None:
     assert len(clones) > 30
     for clone in clones:
         control = open_control(clone)
-        assert control.info(ZERO).is_assigned
+        assert control.promises(ZERO).info.is_assigned
 
 
 def test_d8_promises_are_durable_when_they_are_made() -> None:
@@ -190,7 +190,7 @@ def test_d8_promises_are_durable_when_they_are_made() -> None:
         start_session(partition, session, 4)
         for seed in range(5):
             survivor = open_partition(disk.crash_clone(random(seed)))
-            assert survivor.session_info == (session, 4, 4)
+            assert survivor.promises.session_info == (session, 4, 4)
 
 
 def test_d9_names_are_durable_when_files_are_made_and_removed() -> None:
@@ -241,9 +241,9 @@ def test_every_changed_byte_of_a_clean_directory_is_noticed_and_never_served(mas
         disk.damage(where, position, bytes([disk.content(where)[position] ^ mask]))
         chain, torn = open_chain(disk)
         assert torn is None
-        position_next, healed = t(0), chain.indexes_healed
+        position_next, healed = t(0), chain.segments.indexes_healed
         while position_next < chain.next_transaction_id:
-            step = chain.scrub(position_next, 10**6)
+            step = chain.records.scrub(position_next, 10**6)
             position_next, healed = step.next_transaction_id, healed + step.indexes_healed
         assert chain.next_transaction_id == count
         bad = {number for first, end in chain.damage for number in range(first, end)}
@@ -251,15 +251,15 @@ def test_every_changed_byte_of_a_clean_directory_is_noticed_and_never_served(mas
         for number in range(count):
             if number in bad:
                 with pytest.raises(CorruptionError):
-                    chain.read(t(number), count_max=1, bytes_max=1)
+                    chain.records.read(t(number), count_max=1, bytes_max=1)
             else:
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
         for first, end in chain.damage:
-            chain.repair(batch(first, end - first, size=10))
+            chain.records.repair(batch(first, end - first, size=10))
         chain.close()
         again, _ = open_chain(disk)
-        assert again.read(t(0), count_max=99, bytes_max=10**6) == batch(0, count, size=10)
+        assert again.records.read(t(0), count_max=99, bytes_max=10**6) == batch(0, count, size=10)
         for name in names:
             after = disk.content(f"{DIRECTORY}/0/{name}")
             assert after[:4] + after[12:] == good[name][:4] + good[name][12:]
@@ -278,7 +278,7 @@ def test_every_cut_of_a_clean_directory_is_noticed() -> None:
             assert bool(chain.damage) == where.endswith(".seg")
             first_lost = chain.damage[0].first if chain.damage else count
             for number in range(first_lost):
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
 
 
@@ -294,10 +294,10 @@ def test_zeroed_blocks_of_a_clean_directory_are_noticed() -> None:
             assert (chain.next_transaction_id, torn) == (count, None), (name, position)
             position_next = t(0)
             while position_next < count:
-                position_next = chain.scrub(position_next, 10**6).next_transaction_id
+                position_next = chain.records.scrub(position_next, 10**6).next_transaction_id
             bad = {number for first, end in chain.damage for number in range(first, end)}
             for number in set(range(count)) - bad:
-                records = chain.read(t(number), count_max=1, bytes_max=1)
+                records = chain.records.read(t(number), count_max=1, bytes_max=1)
                 assert records == batch(number, 1, size=10)
 
 
@@ -318,8 +318,8 @@ def test_damaged_replica_serves_and_takes_records_and_does_not_vote() -> None:
     partition = restart(disk)
     partition.announce(SESSION)
     assert text in refusal(partition, MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False))
-    assert partition.read(t(5), count_max=99, bytes_max=10**6) == batch(5, 8)
-    partition.repair(batch(4, 1))
+    assert partition.log.records.read(t(5), count_max=99, bytes_max=10**6) == batch(5, 8)
+    partition.writer.repair(batch(4, 1))
     assert last_id(partition) == 12
     assert read_all(partition) == [record_data(number) for number in range(13)]
 
@@ -334,9 +334,9 @@ def test_index_is_proof_only_after_this_release_was_the_last_to_write() -> None:
     size = len(disk.content(path(0)))
     disk.open(path(0)).truncate(size - 3)
     partition = restart(disk)
-    assert [tuple(found) for found in partition.damaged_ranges] == [(9, 10)]
+    assert [tuple(found) for found in partition.log.damage] == [(9, 10)]
     partition.close()
     # Without the node's own file nobody knows who wrote last.
     disk.remove(f"{DIRECTORY}/waltz-storage.node")
     partition = restart(disk)
-    assert (partition.damaged_ranges, partition.next_transaction_id) == ((), 9)
+    assert (partition.log.damage, partition.log.next_transaction_id) == ((), 9)

@@ -52,6 +52,7 @@ from waltz.limits import (
 from waltz.record import NewRecord, pack_records
 from waltz.sim.loop import Process
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
+from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.store.storage_connections_shell import StorageConnections
 from waltz.types import NO_SESSION, Address, PartitionId, ReplicaId, SessionId
@@ -135,7 +136,7 @@ def test_s2_of_two_sessions_the_higher_one_stays(sessions: tuple[int, int], seed
     "action",
     [
         lambda partition: partition.open(),
-        lambda partition: partition.set_available(False),
+        lambda partition: partition.set_access(readable=False, writable=False),
         lambda partition: partition.unassign(delete_files=False),
         lambda partition: start_session(partition, 3, 2),
         lambda partition: ask(partition, session_info(3)),
@@ -170,7 +171,7 @@ def test_s2_a_session_heard_of_meanwhile_is_not_forgotten(
         if seen < count:
             break
         partition.assign()
-        partition.set_available(True)
+        partition.set_access(readable=True, writable=True)
         assert "has changed to 9" in refusal(partition, session_info(8))
     assert count > 3
 
@@ -206,7 +207,7 @@ def test_s3_whoever_was_answered_in_a_session_refuses_older_ones_for_ever(
     for seed in range(10):
         clone = disk.crash_clone(random(seed))
         again = restarted(clone)
-        assert again.fence == 5
+        assert again.promises.fence == 5
         assert "has changed to 5" in refusal(again, make(SessionId(4)))
         assert "has changed to 5" in refusal(again, append(3, 1))
         again.unassign(delete_files=True)
@@ -235,10 +236,10 @@ def test_s3_what_cannot_be_promised_is_refused(operation: DiskOperation, number:
     succeed(partition, append(0, 3))
     disk.fault = fail_nth(operation, number)
     assert "waltz-storage.node" in refusal(partition, session_info(5))
-    assert not partition.is_writable
+    assert not partition.writer.is_open
     assert "SegmentFailedError" in refusal(partition, session_info(5))
     assert "has changed to 5" in refusal(partition, append(3, 1))
-    assert restarted(disk.crash_clone(random(number))).fence in (0, 5)
+    assert restarted(disk.crash_clone(random(number))).promises.fence in (0, 5)
 
 
 def test_s3_a_full_disk_delays_a_session_and_loses_nothing() -> None:
@@ -250,19 +251,19 @@ def test_s3_a_full_disk_delays_a_session_and_loses_nothing() -> None:
     assert partition.is_closed_for_space
     partition.reopen()
     assert isinstance(ask(partition, session_info(5)), LastSessionInfoResponse)
-    assert partition.fence == 5
+    assert partition.promises.fence == 5
 
 
 def test_s3_a_session_that_got_no_answer_is_forgotten_by_a_restart() -> None:
     """As in the original: only what was answered is promised."""
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     assert "disabled" in refusal(partition, session_info(5))
-    partition.set_available(True)
+    partition.set_access(readable=True, writable=True)
     assert "has changed to 5" in refusal(partition, session_info(4))
     again = restarted(disk.crash_clone(random(1)))
-    assert again.fence == 0
+    assert again.promises.fence == 0
     assert isinstance(ask(again, session_info(4)), LastSessionInfoResponse)
 
 
@@ -272,13 +273,13 @@ def test_s3_offline_recovery_goes_by_the_session_that_began() -> None:
     partition = open_partition(disk)
     start_session(partition, 3, 2)
     ask(partition, session_info(5))
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     for session in (2, 4, 5):
         tool = LastSessionInfoRequest(SessionId(session), 1, ZERO, offline=True)
         assert "has changed to 3" in refusal(partition, tool)
     tool = LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=True)
     assert isinstance(ask(partition, tool), LastSessionInfoResponse)
-    assert partition.fence == 5
+    assert partition.promises.fence == 5
 
 
 # S4: an append that fails in the middle leaves a part of it
@@ -359,7 +360,7 @@ def test_s6_damaged_data_are_refused_before_they_are_given_an_id() -> None:
     partition = open_partition(fresh_disk())
     odd = pack_records(t(0), [NewRecord(bytes(16), 0, b"hello", 0x3610A687)])
     succeed(partition, AppendRecordsRequest(SESSION, 1, ZERO, odd, offline=False))
-    assert partition.read(t(0), count_max=1, bytes_max=1) == odd
+    assert partition.log.records.read(t(0), count_max=1, bytes_max=1) == odd
 
 
 # S7: a storage node that stops answering hangs everybody
@@ -407,7 +408,7 @@ def test_s8_lists_are_bounded_by_bytes_one_by_one_and_together() -> None:
         succeed(partition, append(number, 1, size=1_000_000))
     request = RecordListRequest(SESSION, 1, ZERO, t(0), RECORD_LIST_RECORDS_MAX)
     sizes = []
-    for answer in partition.process([request] * 6):
+    for answer in Drain(partition, [request] * 6).run():
         assert isinstance(answer, RecordListResponse)
         assert len(answer.records) >= 1
         assert len(answer.records.block) <= RECORD_LIST_BYTES_MAX

@@ -91,9 +91,9 @@ def test_reads_and_writes_are_switched_apart() -> None:
         assert "read of partition 0 is disabled" in refusal(each, READ)
         assert not isinstance(ask(each, QUESTION), FailureResponse)
     succeed(partition, append(5, 1))
-    partition.set_available(True)
+    partition.set_access(readable=True, writable=True)
     assert isinstance(ask(partition, READ), RecordListResponse)
-    assert partition.info.flags == 5
+    assert partition.promises.info.flags == 5
 
 
 def test_a_partition_closed_to_one_of_both_is_not_open_to_offline_recovery() -> None:
@@ -128,7 +128,7 @@ def test_allowing_writes_reopens_a_writer_that_has_failed_and_allowing_reads_doe
     assert isinstance(ask(partition, append(5, 1)), FailureResponse)
     disk.fault = None
     partition.set_access(readable=True, writable=False)
-    assert not partition.is_writable
+    assert not partition.writer.is_open
     partition.set_access(readable=True, writable=True)
     succeed(partition, append(5, 1))
     assert len(read_all(partition)) == 6
@@ -229,12 +229,12 @@ def test_damage_is_accepted_for_one_session_and_no_other() -> None:
     disk, partition = damaged_at_2()
     assert isinstance(ask(partition, accept(2, (2, 3))), SuccessResponse)
     start_session(partition, 2, 4)
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     offline = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=True)
     assert "no vote" in refusal(partition, offline)
     mark = SetLowWaterMarkRequest(SessionId(2), 1, ZERO, t(4), offline=True)
     assert "no vote" in refusal(partition, mark)
-    partition.set_available(True)
+    partition.set_access(readable=True, writable=True)
     assert "no vote" in refusal(
         partition, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False)
     )
@@ -275,12 +275,12 @@ def test_the_index_of_the_original_is_ours_once_it_was_recovered() -> None:
     """The original has synced less of it than ours would have: it proves nothing before."""
     disk = golden_disk("storage-after-clients")
     control = open_control(disk, key=GOLDEN_KEY)
-    assert not control.is_ours(ZERO)
+    assert not control.promises(ZERO).is_ours
     partition = make_partition(disk, control, key=GOLDEN_KEY)
     partition.open()
-    assert control.is_ours(ZERO)
+    assert control.promises(ZERO).is_ours
     for seed in range(10):
-        assert open_control(disk.crash_clone(random(seed)), key=GOLDEN_KEY).is_ours(ZERO)
+        assert open_control(disk.crash_clone(random(seed)), key=GOLDEN_KEY).promises(ZERO).is_ours
 
 
 class CutError(BaseException):
@@ -313,7 +313,7 @@ def test_nothing_is_called_ours_before_the_index_is_durable() -> None:
             was_cut = True
         for seed in range(10):
             clone = disk.crash_clone(random(seed))
-            if open_control(clone, key=GOLDEN_KEY).is_ours(ZERO):
+            if open_control(clone, key=GOLDEN_KEY).promises(ZERO).is_ours:
                 assert clone.content(index) == whole
             else:
                 assert was_cut
@@ -327,7 +327,7 @@ def test_a_partition_that_cannot_be_opened_is_not_called_ours() -> None:
     disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 1)
     partition.open()
     assert partition.damage is not None
-    assert not control.is_ours(ZERO)
+    assert not control.promises(ZERO).is_ours
 
 
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC])
@@ -344,15 +344,15 @@ def test_where_that_cannot_be_written_there_are_reads_and_no_writes(error_number
     disk.fault = fail
     partition.open()
     assert partition.damage is None
-    assert not partition.is_writable
-    assert not control.is_ours(ZERO)
+    assert not partition.writer.is_open
+    assert not control.promises(ZERO).is_ours
     assert len(read_all(partition)) == 15
     disk.fault = None
     if error_number == errno.ENOSPC:
         assert partition.is_closed_for_space
         partition.reopen()
         assert isinstance(ask(partition, append(15, 1)), SuccessResponse)
-        assert control.is_ours(ZERO)
+        assert control.promises(ZERO).is_ours
 
 
 def test_an_assignment_that_cannot_be_promised_is_no_assignment() -> None:
@@ -370,7 +370,7 @@ def test_an_assignment_that_cannot_be_promised_is_no_assignment() -> None:
         disk.fault = fail
         with pytest.raises(SegmentFailedError, match="waltz-storage"):
             partition.assign()
-        assert not partition.is_writable
+        assert not partition.writer.is_open
         disk.fault = None
         clone = disk.crash_clone(random(number))
         again = make_partition(clone, open_control(clone))
@@ -393,8 +393,8 @@ def test_a_partition_whose_promises_are_lost_refuses_and_is_given_up() -> None:
     assert "give the partition up and take it again" in refusal(partition, append(5, 1))
     partition.unassign(delete_files=False)
     partition.assign()
-    assert partition.session_info == (-1, -1, -1)
-    assert control.fence(ZERO) == 3
+    assert partition.promises.session_info == (-1, -1, -1)
+    assert control.promises(ZERO).fence == 3
     answer = ask(partition, SetLowWaterMarkRequest(SessionId(3), 1, ZERO, t(4), offline=False))
     assert isinstance(answer, SuccessResponse)
 
@@ -405,9 +405,9 @@ def test_a_truncation_to_before_the_beginning_is_refused_and_changes_nothing(num
     disk = fresh_disk()
     partition = used_partition(disk)
     start_session(partition, SESSION, 4)
-    before = partition.session_info
+    before = partition.promises.session_info
     said = refusal(partition, TruncateRequest(SESSION, 2, ZERO, t(number), offline=False))
     assert f"no truncation to {number}" in said
     for each in (partition, reopened(disk)):
-        assert each.session_info == before
+        assert each.promises.session_info == before
         assert len(read_all(each)) == 5

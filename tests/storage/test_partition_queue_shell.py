@@ -131,7 +131,7 @@ def test_commands_run_in_their_turn() -> None:
         await bench.put(peer, append(0, 3))
         asking = asyncio.create_task(bench.queue.command(lambda: bench.partition.truncate(2)))  # type: ignore[arg-type]
         counting = asyncio.create_task(
-            bench.queue.command(lambda: bench.partition.next_transaction_id)
+            bench.queue.command(lambda: bench.partition.log.next_transaction_id)
         )
         await asyncio.sleep(0)
         await bench.put(peer, append(3, 2))
@@ -239,7 +239,7 @@ def test_a_bug_ends_the_partition_and_everybody_is_told(caplog: pytest.LogCaptur
 def test_a_bug_in_a_drain_answers_each_of_its_requests_once() -> None:
     async def test(bench: Bench) -> None:
         peers = [bench.peer(), bench.peer()]
-        bench.partition.settle_space = blunder  # type: ignore[method-assign]
+        bench.partition.writer.sync = blunder  # type: ignore[method-assign]
         for number in range(STORAGE_MAILBOX_REQUESTS_MAX):
             await bench.put(peers[number % 2], append(number, 1))
         late = [asyncio.create_task(bench.put(peer, append(0, 1))) for peer in peers]
@@ -297,10 +297,10 @@ def test_the_state_tells_what_waits_and_only_what_is_durable() -> None:
         working, may_go_on = threading.Event(), threading.Event()
 
         def write() -> None:
-            bench.partition.write(batch(2, 3))
+            bench.partition.writer.write(batch(2, 3))
             working.set()
             assert may_go_on.wait(30)
-            bench.partition.sync()
+            bench.partition.writer.sync()
 
         peer = bench.peer()
         await bench.put(peer, append(0, 2))

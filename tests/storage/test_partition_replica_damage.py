@@ -66,7 +66,7 @@ def test_missing_files_are_told_once_something_was_promised() -> None:
     for first, following in ((0, 2), (2, 4), (4, 5)):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
-        partition.write(batch(0, 5, size=60))
+        partition.writer.write(batch(0, 5, size=60))
         partition.set_low_water_mark(SessionId(1), t(4))
         partition.close()
         disk.remove(path(first))
@@ -79,14 +79,14 @@ def test_missing_files_are_told_once_something_was_promised() -> None:
         assert "no vote" in refusal(clone, LastSessionInfoRequest(SessionId(1), 1, ZERO, False))
     disk = fresh_disk()
     partition = open_partition(disk)
-    partition.write(batch(0, 5))
+    partition.writer.write(batch(0, 5))
     partition.set_low_water_mark(SessionId(1), t(4))
     disk.remove(path(0))
     disk.remove(path(0, ".idx"))
     blank = reopen(disk, partition)
     assert blank.damage is None
     assert "has no segments any more" in str(blank.loss)
-    assert blank.session_info == (SessionId(-1), t(-1), t(-1))
+    assert blank.promises.session_info == (SessionId(-1), t(-1), t(-1))
 
 
 def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
@@ -97,7 +97,7 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
         succeed(partition, append(0, 10))
         disk.damage(path(0), 128 + int(batch(0, 10).offsets[6]) + 37, b"!")
         assert len(partition.scrub(t(0), 10**6).damaged) == 1
-        assert len(partition.read(t(0), count_max=10, bytes_max=10**6)) == 6
+        assert len(partition.log.records.read(t(0), count_max=10, bytes_max=10**6)) == 6
         mark = SetLowWaterMarkRequest(SessionId(1), 1, ZERO, t(99), False)
         votes: list[StorageMessage] = [
             LastSessionInfoRequest(SessionId(1), 1, ZERO, False),
@@ -110,11 +110,11 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
             request = TruncateRequest(SessionId(1), 1, ZERO, t(last), False)
             assert "damage before it" in refusal(partition, request)
         if mend == "repair":
-            partition.repair(batch(6, 1))
+            partition.writer.repair(batch(6, 1))
         else:
             request = TruncateRequest(SessionId(1), 1, ZERO, t(5), False)
             assert not isinstance(ask(partition, request), FailureResponse)
-        assert partition.damaged_ranges == ()
+        assert partition.log.damage == ()
         for vote in votes:
             assert not isinstance(ask(partition, vote), FailureResponse)
 
@@ -130,15 +130,15 @@ def test_scrub_of_a_partition_that_is_not_open_is_refused() -> None:
 def test_a_missing_directory_is_made_anew_and_promises_nothing() -> None:
     disk = SimulatedDisk([DIRECTORY])
     control = open_control(disk)
-    started = control.info(ZERO)
-    control.update(ZERO, type(started)(SessionId(1), t(4), t(4), started.flags))
+    started = control.promises(ZERO).info
+    control.promises(ZERO).update(type(started)(SessionId(1), t(4), t(4), started.flags))
     partition = make_partition(disk, control)
     partition.open()
     assert partition.damage is None
     assert "no segments any more" in str(partition.loss)
-    assert partition.session_info == (SessionId(-1), t(-1), t(-1))
-    assert partition.info.is_assigned
-    assert partition.fence == SessionId(1)
+    assert partition.promises.session_info == (SessionId(-1), t(-1), t(-1))
+    assert partition.promises.info.is_assigned
+    assert partition.promises.fence == SessionId(1)
 
 
 def test_unfinished_segment_of_a_crashed_roll_over_is_made_anew() -> None:
@@ -146,8 +146,8 @@ def test_unfinished_segment_of_a_crashed_roll_over_is_made_anew() -> None:
     for content in (b"", bytes(60), bytes(128)):
         disk = fresh_disk()
         partition = open_partition(disk, threshold=300)
-        partition.write(batch(0, 2, size=60))
-        partition.sync()
+        partition.writer.write(batch(0, 2, size=60))
+        partition.writer.sync()
         partition.close()
         disk.open(path(2, ".idx"), create=True)
         disk.open(path(2), create=True).write_at(0, content)
@@ -163,13 +163,13 @@ def test_gap_between_segments_is_damage() -> None:
     """Hazard D5."""
     disk = fresh_disk()
     partition = open_partition(disk, threshold=300)
-    partition.write(batch(0, 6, size=60))
+    partition.writer.write(batch(0, 6, size=60))
     partition.close()
     disk.remove(path(2))
     disk.remove(path(2, ".idx"))
     clone = reopen(disk, partition, threshold=300)
     assert damaged(clone) == [(2, 4)]
-    assert clone.next_transaction_id == 6
+    assert clone.log.next_transaction_id == 6
 
 
 def test_partition_that_cannot_be_read_refuses_service() -> None:
@@ -189,7 +189,7 @@ def test_partition_that_cannot_be_read_refuses_service() -> None:
     clone.announce(SESSION)
     assert "unreadable" in refusal(clone, append(3, 1))
     disk.fault = None
-    clone.set_available(True)
+    clone.set_access(readable=True, writable=True)
     assert len(read_all(clone)) == 3
 
 

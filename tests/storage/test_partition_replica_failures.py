@@ -27,6 +27,7 @@ from tests.storage.support import (
 from waltz.errors import SegmentFailedError
 from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_nth
+from waltz.storage.drain import Drain
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
@@ -54,7 +55,7 @@ def test_writer_stays_closed_after_a_failure_until_it_is_reopened(operation: Dis
         partition.truncate(t(2))
     assert last_id(partition) == 4
     assert len(read_all(partition)) == 5
-    torn = partition.set_available(True)
+    torn = partition.set_access(readable=True, writable=True)
     assert torn is None or torn.next_transaction_id == 5
     assert is_writable(partition)
     assert last_id(partition) == 4
@@ -71,8 +72,8 @@ def test_failed_truncation_is_said_again_when_the_writer_is_reopened() -> None:
     disk.fault = fail_nth(DiskOperation.SYNC, 3)
     with pytest.raises(SegmentFailedError, match="truncation to transaction 2"):
         partition.truncate(t(2))
-    partition.set_available(True)
-    count = partition.next_transaction_id
+    partition.set_access(readable=True, writable=True)
+    count = partition.log.next_transaction_id
     succeed(partition, append(count, 1, size=60))
     for seed in range(10):
         assert len(read_all(open_partition(disk.crash_clone(random(seed))))) == count + 1
@@ -86,7 +87,7 @@ def test_failed_control_file_update_closes_the_writer() -> None:
     with pytest.raises(SegmentFailedError):
         partition.set_low_water_mark(SessionId(1), t(4))
     assert not is_writable(partition)
-    assert partition.session_info == (-1, -1, -1)
+    assert partition.promises.session_info == (-1, -1, -1)
 
 
 def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
@@ -99,7 +100,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
         assert not isinstance(answer, SuccessResponse)
         assert not is_writable(partition)
         assert len(read_all(partition)) == 1
-        partition.set_available(True)
+        partition.set_access(readable=True, writable=True)
         succeed(partition, append(1, 1))
         assert len(read_all(open_partition(disk.crash_clone(random(1)), threshold=100))) == 2
     disk = fresh_disk()
@@ -107,7 +108,7 @@ def test_failed_roll_over_or_index_sync_closes_the_writer() -> None:
     disk.fault = fail_nth(DiskOperation.SYNC, 2)
     assert "write of the index" in refusal(partition, append(0, INDEX_SYNC_RECORDS, size=0))
     assert not is_writable(partition)
-    assert partition.next_transaction_id == INDEX_SYNC_RECORDS
+    assert partition.log.next_transaction_id == INDEX_SYNC_RECORDS
     partition.close()
 
 
@@ -121,7 +122,7 @@ def test_full_disk_refuses_appends_and_nothing_else_and_the_writer_stays_open() 
     disk.capacity_bytes = 10**9
     disk.capacity_bytes = 10**9 - disk.free_bytes + len(batch(5, 2).block) + 2 * 8
     last = MaxTransactionIdRequest(SESSION, 9, ZERO, False)
-    answers = partition.process([append(5, 2), last, append(7, 1), append(8, 1), last])
+    answers = Drain(partition, [append(5, 2), last, append(7, 1), append(8, 1), last]).run()
     assert [type(answer).__name__ for answer in answers] == [
         "SuccessResponse",
         "MaxTransactionIdResponse",
@@ -197,7 +198,7 @@ class Driver:
             found = read_all(survivor)
             assert at_least <= len(found) <= at_most
             assert found == [record_data(number) for number in range(len(found))]
-            assert survivor.next_transaction_id == len(found)
+            assert survivor.log.next_transaction_id == len(found)
             survivor.announce(self.session)
             records = batch(len(found), 3)
             succeed(survivor, AppendRecordsRequest(self.session, 1, ZERO, records, False))
@@ -243,7 +244,7 @@ def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it(
         try:
             dying = open_partition(disk, threshold=300)
             for first in range(0, 12, 3):
-                dying.process([append(first, 3)])
+                Drain(dying, [append(first, 3)]).run()
             start_session(dying, 1, 11)
         except Killed:
             pass
@@ -252,14 +253,14 @@ def test_what_a_killed_process_left_is_durable_before_the_next_one_builds_on_it(
         disk.fault = None
         disk.release_locks()
         partition = open_partition(disk, threshold=300)
-        held = partition.next_transaction_id
+        held = partition.log.next_transaction_id
         request = AppendRecordsRequest(SessionId(2), 1, ZERO, batch(held, 2), offline=False)
         succeed(partition, request)
         start_session(partition, 2, held + 1)
         for seed in range(5):
             clone = open_partition(disk.crash_clone(random(seed)), threshold=300)
             assert clone.damage is None
-            assert clone.session_info == (2, held + 1, held + 1)
+            assert clone.promises.session_info == (2, held + 1, held + 1)
             assert len(read_all(clone)) == held + 2
     else:
         pytest.fail("more disk operations than were tried")

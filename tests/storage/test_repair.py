@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.storage.segment_chains import (
+from tests.storage.logs import (
     filled_disk,
     flip,
     open_chain,
@@ -55,7 +55,7 @@ def test_repaired_files_are_what_they_were(first: int, following: int) -> None:
         scrub_all(chain)
         assert ranges(chain) == [(first, following)]
         for start in range(first, following, step):
-            chain.repair(records(start, min(following, start + step)))
+            chain.records.repair(records(start, min(following, start + step)))
         assert chain.damage == ()
         assert readable(chain) == list(range(30))
         assert files(disk) == good
@@ -82,7 +82,7 @@ def test_whole_segments_are_repaired_piece_by_piece() -> None:
             chain = reopened(disk)
             assert ranges(chain) == [(first, following)]
             for start in range(first, following, 4):
-                chain.repair(records(start, min(following, start + 4)))
+                chain.records.repair(records(start, min(following, start + 4)))
                 assert readable(chain) == sorted(
                     set(range(30)) - set(range(min(following, start + 4), following))
                 )
@@ -104,9 +104,9 @@ def test_repair_starts_where_a_range_does_and_does_not_exceed_it() -> None:
     before = files(disk)
     for first, following in ((3, 5), (5, 6), (5, 7), (4, 8), (3, 8), (30, 31)):
         with pytest.raises(StorageError, match="damaged are records 4 to 6"):
-            chain.repair(records(first, following))
+            chain.records.repair(records(first, following))
     with pytest.raises(StorageError, match="no damage from 11 to 11"):
-        chain.repair(batch(11, 1, size=61))
+        chain.records.repair(batch(11, 1, size=61))
     assert files(disk) == before
 
 
@@ -116,10 +116,10 @@ def test_repair_of_what_is_there_already_succeeds_and_writes_nothing() -> None:
     spoil(disk, 4)
     chain = reopened(disk)
     scrub_all(chain)
-    chain.repair(records(4, 5))
+    chain.records.repair(records(4, 5))
     disk.counts.clear()
-    chain.repair(records(4, 5))
-    chain.repair(records(20, 20))
+    chain.records.repair(records(4, 5))
+    chain.records.repair(records(20, 20))
     assert disk.counts[DiskOperation.WRITE] == 0
 
 
@@ -136,7 +136,7 @@ def test_records_that_do_not_fit_are_refused_and_nothing_is_written(size: int) -
         if numbers == (8,) or (len(numbers) == 2 and size in (0, 59, 61)):
             continue
         with pytest.raises(StorageError, match="do not fit where"):
-            chain.repair(batch(4, 1, size=size))
+            chain.records.repair(batch(4, 1, size=size))
         assert files(disk) == before
 
 
@@ -145,11 +145,11 @@ def test_the_last_part_must_fit_exactly() -> None:
     spoil(disk, 4, 5)
     chain = reopened(disk)
     scrub_all(chain)
-    chain.repair(batch(4, 1, size=50))
+    chain.records.repair(batch(4, 1, size=50))
     for size in (60, 69, 71):
         with pytest.raises(StorageError, match="do not fit where record 5 had 110 bytes"):
-            chain.repair(batch(5, 1, size=size))
-    chain.repair(batch(5, 1, size=70))
+            chain.records.repair(batch(5, 1, size=size))
+    chain.records.repair(batch(5, 1, size=70))
     assert chain.damage == ()
 
 
@@ -161,12 +161,12 @@ def test_behind_a_lost_end_what_is_left_of_the_file_is_cut() -> None:
         spoil(disk, 28)
         chain = reopened(disk)
         assert ranges(chain) == [(28, 29)]
-        chain.repair(batch(28, 1, size=size))
+        chain.records.repair(batch(28, 1, size=size))
         assert len(disk.content(path(27))) == 228 + 40 + size
         chain.write(records(29, 31))
         chain.sync()
-        assert chain.segment_count == 4
-        assert chain.read(t(29), count_max=9, bytes_max=10**6) == records(29, 31)
+        assert len(chain.segments.firsts) == 4
+        assert chain.records.read(t(29), count_max=9, bytes_max=10**6) == records(29, 31)
 
 
 def test_repair_next_to_records_that_are_bad_too_finds_that_out() -> None:
@@ -176,9 +176,9 @@ def test_repair_next_to_records_that_are_bad_too_finds_that_out() -> None:
     scrub_all(chain)
     spoil(disk, 3, 5)
     with pytest.raises(CorruptionError, match="record 3, next to the ones to repair"):
-        chain.repair(records(4, 5))
+        chain.records.repair(records(4, 5))
     assert ranges(chain) == [(3, 6)]
-    chain.repair(records(3, 6))
+    chain.records.repair(records(3, 6))
     assert readable(chain) == list(range(30))
 
 
@@ -197,8 +197,8 @@ def test_power_cut_in_a_repair_leaves_it_undone_done_or_damaged() -> None:
         disk.fault = lambda *_, clones=clones, disk=disk: clones.extend(
             disk.crash_clone(draw) for _ in range(6)
         )
-        chain.repair(records(numbers[0], numbers[0] + 2))
-        chain.repair(records(numbers[0] + 2, numbers[-1] + 1))
+        chain.records.repair(records(numbers[0], numbers[0] + 2))
+        chain.records.repair(records(numbers[0] + 2, numbers[-1] + 1))
         disk.fault = None
         states = set()
         for clone in clones:
@@ -209,7 +209,7 @@ def test_power_cut_in_a_repair_leaves_it_undone_done_or_damaged() -> None:
             assert set(readable(found)) >= set(range(30)) - set(numbers)
             states.add(found.damage)
             for first, following in found.damage:
-                found.repair(records(first, following))
+                found.records.repair(records(first, following))
             assert readable(found) == list(range(30))
         assert len(states) >= 2
 
@@ -226,14 +226,14 @@ def test_failed_repair_closes_the_segment_and_can_be_done_again(
     scrub_all(chain)
     disk.fault = fail_nth(operation, number)
     with pytest.raises(SegmentFailedError, match="repair of 1 records"):
-        chain.repair(records(4, 5))
+        chain.records.repair(records(4, 5))
     assert ranges(chain) == [(4, 5)]
     with pytest.raises(SegmentFailedError, match="closed by an earlier failure"):
-        chain.repair(records(4, 5))
+        chain.records.repair(records(4, 5))
     again = reopened(disk)
     scrub_all(again)
     for first, following in again.damage:
-        again.repair(records(first, following))
+        again.records.repair(records(first, following))
     assert readable(again) == list(range(30))
 
 
@@ -257,7 +257,7 @@ def test_what_is_not_read_back_was_not_repaired() -> None:
     syncs = disk.counts[DiskOperation.SYNC]
     disk.fault = keep
     with pytest.raises(SegmentFailedError, match="is not what is read"):
-        chain.repair(records(4, 5))
+        chain.records.repair(records(4, 5))
     assert ranges(chain) == [(4, 5)]
 
 
@@ -267,11 +267,11 @@ def test_repair_without_space_is_a_clean_refusal() -> None:
     chain = reopened(disk)
     disk.capacity_bytes = 0
     with pytest.raises((UnavailableError, SegmentFailedError), match="no space"):
-        chain.repair(records(27, 30))
+        chain.records.repair(records(27, 30))
     assert ranges(chain) == [(27, 30)]
     disk.capacity_bytes = None
     again = reopened(disk)
-    again.repair(records(27, 30))
+    again.records.repair(records(27, 30))
     assert readable(again) == list(range(30))
 
 
@@ -323,11 +323,11 @@ def test_wrong_entries_of_damaged_records_are_put_right_by_repair() -> None:
     chain = reopened(disk)
     scrub_all(chain)
     assert ranges(chain) == [(3, 6)]
-    chain.repair(records(3, 6))
+    chain.records.repair(records(3, 6))
     assert files(disk) == good
 
 
 def test_empty_repair_is_none() -> None:
     disk = fresh_disk()
     chain, _ = open_chain(disk)
-    chain.repair(records(0, 0))
+    chain.records.repair(records(0, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from waltz.storage.log.segments import ScrubStep
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.scrubber import (
     SCRUB_LAG_SECONDS_MAX,
     SCRUB_LOOK_SECONDS,

@@ -107,7 +107,7 @@ def test_a_failed_write_is_a_problem_and_no_damage() -> None:
 
 def test_a_closed_partition_is_a_problem() -> None:
     partition = open_partition(fresh_disk())
-    partition.set_available(False)
+    partition.set_access(readable=False, writable=False)
     state = state_of(partition)
     assert state is not None
     assert not state.is_usable

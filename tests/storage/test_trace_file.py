@@ -132,7 +132,7 @@ def test_a_replica_without_the_files_of_its_newest_segment_does_not_vote_as_it_i
     assert partition.damage is None
     assert "lost its newest records" in str(partition.loss)
     assert vote(partition) == -1
-    assert partition.next_transaction_id == newest
+    assert partition.log.next_transaction_id == newest
 
 
 def test_the_doubt_outlives_restarts_until_a_session_begins_there() -> None:
@@ -145,7 +145,7 @@ def test_the_doubt_outlives_restarts_until_a_session_begins_there() -> None:
         disk = killed(disk)
     partition = opened(disk)
     assert vote(partition) == -1
-    partition.set_low_water_mark(SessionId(1), TransactionId(partition.next_transaction_id - 1))
+    partition.set_low_water_mark(SessionId(1), TransactionId(partition.log.next_transaction_id - 1))
     assert vote(opened(killed(disk)), 2) == 1
 
 
@@ -166,7 +166,7 @@ def test_a_segment_that_others_follow_is_damage_and_no_doubt(which: int) -> None
     remove(disk, found[which])
     partition = opened(disk)
     following = found[found.index(found[which]) + 1]
-    assert partition.damaged_ranges == ((found[which], following),)
+    assert partition.log.damage == ((found[which], following),)
     assert partition.loss is None
 
 
@@ -178,7 +178,7 @@ def test_segments_that_are_missing_at_the_end_are_told_however_many() -> None:
     remove(disk, found[-2])
     partition = opened(disk)
     assert partition.loss is not None
-    assert partition.damaged_ranges == ((found[-2], found[-1]),)
+    assert partition.log.damage == ((found[-2], found[-1]),)
 
 
 def test_a_directory_that_is_missing_in_the_first_session_does_not_vote() -> None:
@@ -219,8 +219,8 @@ def test_a_session_that_began_in_the_lost_segment_does_not_limit_the_doubt() -> 
     remove(disk, firsts(disk)[-1])
     found = opened(disk)
     assert found.loss is not None
-    assert found.session_info.session_id == SessionId(-1)
-    assert found.session_info.low_water_mark == t(8)
+    assert found.promises.session_info.session_id == SessionId(-1)
+    assert found.promises.session_info.low_water_mark == t(8)
 
 
 def test_what_was_cut_is_not_missed() -> None:
@@ -252,7 +252,7 @@ def test_at_every_point_of_a_roll_over_and_of_a_cut_a_crash_is_no_loss() -> None
         found = opened(step)
         assert found.damage is None
         assert found.loss is None
-        assert found.damaged_ranges == ()
+        assert found.log.damage == ()
 
 
 def test_a_directory_of_an_earlier_release_is_traced_from_its_first_start_on() -> None:
@@ -261,10 +261,11 @@ def test_a_directory_of_an_earlier_release_is_traced_from_its_first_start_on() -
     disk = killed(disk)
     disk.remove(PATH)
     control = open_control(disk)
-    control._traced.clear()  # as its slot says when an earlier release has written it
-    control._remember(ZERO, control.fence(ZERO), index_is_ours=True)
+    promises = control.promises(ZERO)
+    promises._is_traced = False  # as its slot says when an earlier release has written it
+    promises._remember(promises.fence, index_is_ours=True)
     control.close()
-    assert not open_control(killed(disk)).is_traced(ZERO)
+    assert not open_control(killed(disk)).promises(ZERO).is_traced
     found = opened(killed(disk))
     assert found.loss is None
     learned = killed(disk)
@@ -281,7 +282,7 @@ def test_without_a_trace_that_checks_out_a_replica_does_not_vote() -> None:
     found = opened(disk)
     assert "no trace" in str(found.loss)
     assert vote(found) == -1
-    found.set_low_water_mark(SessionId(1), TransactionId(found.next_transaction_id - 1))
+    found.set_low_water_mark(SessionId(1), TransactionId(found.log.next_transaction_id - 1))
     assert opened(killed(disk)).loss is None
 
 
@@ -293,13 +294,13 @@ def test_a_trace_that_cannot_be_written_closes_the_writer_and_nothing_is_acknowl
             raise OSError("the disk fails")
 
     disk.fault = fault
-    held = partition.next_transaction_id
-    while partition.is_writable:
-        ask(partition, append(partition.next_transaction_id, 1, size=60))
-        assert partition.next_transaction_id <= held + 20
+    held = partition.log.next_transaction_id
+    while partition.writer.is_open:
+        ask(partition, append(partition.log.next_transaction_id, 1, size=60))
+        assert partition.log.next_transaction_id <= held + 20
     disk.fault = None
-    partition.set_available(True)
-    succeed(partition, append(partition.next_transaction_id, 1, size=60))
+    partition.set_access(readable=True, writable=True)
+    succeed(partition, append(partition.log.next_transaction_id, 1, size=60))
     assert opened(killed(disk)).loss is None
 
 

@@ -18,7 +18,7 @@ from waltz.limits import SPACE_RESERVE_BYTES
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.directory.reserve import RESERVE_NAME
 from waltz.storage.directory.space import SPACE_HOLD_SECONDS, FreeMinimum
-from waltz.storage.log.segments import ScrubStep
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.partition_queue_shell import PartitionRequest
 from waltz.storage.upkeep_shell import SPACE_READING_SECONDS
 from waltz.types import SessionId, TransactionId

@@ -53,13 +53,13 @@ def answer_of_partition(partition: StoragePartition, request: PartitionRead) -> 
 
     Raises NotFoundError, StorageError, OSError.
     """
-    partition.check_assigned()
+    partition.promises.check_assigned()
     if isinstance(request, AdminLastSessionInfoRequest):
         return AdminLastSessionInfoResponse(
-            request.sequence_number, request.partition_id, partition.session_info
+            request.sequence_number, request.partition_id, partition.promises.session_info
         )
     partition.check_healthy()
-    records = partition.read(
+    records = partition.log.records.read(
         request.first_transaction_id,
         count_max=min(request.count_max, RECORD_LIST_RECORDS_MAX),
         bytes_max=RECORD_LIST_BYTES_MAX,

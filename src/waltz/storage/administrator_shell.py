@@ -12,8 +12,8 @@ from functools import partial
 
 from waltz.errors import StorageError
 from waltz.storage.administration import answer_of_node, answer_of_partition, check_partition_ids
+from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.partition_queue_shell import PartitionQueue
-from waltz.storage.partition_replica import not_assigned
 from waltz.storage.storage_metrics import NodeState
 from waltz.storage.upkeep_shell import log_opened
 from waltz.types import PartitionId

@@ -8,7 +8,7 @@ nothing of files. Source: Waltz Storage, "Messages".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from waltz.errors import (
     FencedError,
@@ -20,6 +20,7 @@ from waltz.errors import (
 from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
 from waltz.record import Record, RecordBatch, join_batches
 from waltz.storage.log.segment import first_stranger
+from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.permission import is_offline
 from waltz.types import NO_SESSION, SessionId, TransactionId
 from waltz.wire.header_columns import (
@@ -53,9 +54,6 @@ from waltz.wire.storage_protocol import (
     TruncateRequest,
 )
 
-if TYPE_CHECKING:
-    from waltz.storage.partition_replica import StoragePartition
-
 HEADER_READ_BYTES: Final = 512 * 1024
 """Bytes read at a time to answer with headers: they are still in a processor's cache when they are
 checked."""
@@ -88,7 +86,7 @@ def _session(request: StorageMessage) -> SessionId:
 
 
 class Drain:
-    """One call of `process`: the answers so far, and which of them rest on unsynced bytes."""
+    """All requests that wait: the answers so far, and which of them rest on unsynced bytes."""
 
     def __init__(self, partition: StoragePartition, requests: Sequence[StorageMessage]) -> None:
         self._partition = partition
@@ -103,6 +101,11 @@ class Drain:
         self._list_bytes_left = DRAIN_BYTES_MAX
 
     def run(self) -> list[StorageMessage]:
+        """Take the requests in order and return one answer each.
+
+        Appends that adjoin share one write, and all share one sync, which ends before this returns.
+        Never raises for a disk's or a peer's fault.
+        """
         partition = self._partition
         for request in self._requests:
             match request:
@@ -121,7 +124,8 @@ class Drain:
             self._answers.append(answer)
         self._write_waiting()
         self._settle()
-        partition.settle_space()
+        if (space := partition.writer.space) is not None:
+            space.settle()
         counters = partition.counters
         for answer in self._answers:
             counters.requests += 1
@@ -135,7 +139,7 @@ class Drain:
         batch = join_batches(self._waiting)
         self._waiting = []
         try:
-            self._partition.write(batch)
+            self._partition.writer.write(batch)
         except UnavailableError as error:
             self._refuse_waiting(error)
             return
@@ -149,7 +153,7 @@ class Drain:
         if self._unsettled is None:
             return
         try:
-            self._partition.sync()
+            self._partition.writer.sync()
         except SegmentFailedError as error:
             self._fail_unsettled(error)
             return
@@ -178,14 +182,14 @@ class Drain:
                 self._accept(request.records)
                 return SuccessResponse(*head)
             case LastSessionInfoRequest():
-                partition.check_undamaged(_session(request))
-                return LastSessionInfoResponse(*head, partition.session_info)
+                partition.accepted_damage.check_rest(_session(request))
+                return LastSessionInfoResponse(*head, partition.promises.session_info)
             case MaxTransactionIdRequest():
-                partition.check_undamaged(_session(request))
-                last = TransactionId(partition.next_transaction_id - 1)
+                partition.accepted_damage.check_rest(_session(request))
+                last = TransactionId(partition.log.next_transaction_id - 1)
                 return MaxTransactionIdResponse(*head, last)
             case SetLowWaterMarkRequest():
-                partition.check_undamaged(_session(request))
+                partition.accepted_damage.check_rest(_session(request))
                 partition.set_low_water_mark(request.session_id, request.low_water_mark)
                 return SuccessResponse(*head)
             case TruncateRequest():
@@ -206,17 +210,17 @@ class Drain:
             case ReplicaStateRequest():
                 return partition.replica_state(request)
             case RepairRequest():
-                partition.repair(request.records)
+                partition.writer.repair(request.records)
                 return SuccessResponse(*head)
             case AcceptDamageRequest():
-                partition.accept_damage(request.session_id, request.damaged)
+                partition.accepted_damage.add(request.session_id, request.damaged)
                 return SuccessResponse(*head)
             case _:
                 raise StorageError(f"not a request to a partition: {type(request).__name__}")
 
     def _accept(self, records: RecordBatch) -> None:
         partition = self._partition
-        partition.check_writable()
+        partition.writer.check()
         if not records.count:
             return
         stranger = first_stranger(records.block, records.offsets, partition.partition_id)
@@ -228,7 +232,7 @@ class Drain:
         next_transaction_id = (
             self._waiting[-1].next_transaction_id
             if self._waiting
-            else partition.next_transaction_id
+            else partition.log.next_transaction_id
         )
         if records.first_transaction_id != next_transaction_id:
             raise StorageError(
@@ -242,13 +246,13 @@ class Drain:
             self._unsettled = len(self._answers)
 
     def _record(self, transaction_id: TransactionId) -> Record | None:
-        records = self._partition.read(transaction_id, count_max=1, bytes_max=1)
+        records = self._partition.log.records.read(transaction_id, count_max=1, bytes_max=1)
         return records.record(0) if len(records) else None
 
     def _list(self, first_transaction_id: TransactionId, count_max: int) -> RecordBatch:
         """Read records for one answer. The lists of one drain share a further bound, above which
         each still gets one record."""
-        records = self._partition.read(
+        records = self._partition.log.records.read(
             first_transaction_id,
             count_max=min(count_max, RECORD_LIST_RECORDS_MAX),
             bytes_max=max(1, min(RECORD_LIST_BYTES_MAX, self._list_bytes_left)),
@@ -264,7 +268,7 @@ class Drain:
         position = first_transaction_id
         while count_left > 0 and (not found or self._list_bytes_left > 0):
             try:
-                records = self._partition.read(
+                records = self._partition.log.records.read(
                     position, count_max=count_left, bytes_max=HEADER_READ_BYTES
                 )
             except (StorageError, OSError):

@@ -13,14 +13,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
-from waltz.storage.drain import REFUSALS, failure
+from waltz.storage.drain import REFUSALS, Drain, failure
 from waltz.storage.durations import Durations
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
@@ -103,9 +102,7 @@ class PartitionQueue:
         self._has_room = asyncio.Event()
         self._stopped = False
         self._call_began: float | None = None
-        self._next_transaction_id = partition.next_transaction_id
-        """As it was when the last call returned."""
-        self._is_writable = partition.is_writable
+        self._next_transaction_id = partition.log.next_transaction_id
         """As it was when the last call returned."""
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
@@ -130,7 +127,7 @@ class PartitionQueue:
 
     @property
     def has_damage(self) -> bool:
-        return bool(self.partition.damaged_ranges)
+        return bool(self.partition.log.damage)
 
     @property
     def is_busy(self) -> bool:
@@ -184,7 +181,11 @@ class PartitionQueue:
         """Process requests until the queue is stopped or the partition has failed."""
         try:
             while not self._stopped:
-                await self._work(await self._mailbox.drain(None))
+                for work in _in_turn(await self._mailbox.drain(None)):
+                    if isinstance(work, list):
+                        await self._process(work)
+                    else:
+                        await self._perform(work)
         except Exception as error:
             log.exception("partition_failed partition=%d", self.partition.partition_id)
             self.failed = error
@@ -197,33 +198,13 @@ class PartitionQueue:
             for event in await self._mailbox.drain(None):
                 _drop(event)
 
-    async def _work(self, events: Sequence[PartitionRequest | _Command]) -> None:
-        requests: list[PartitionRequest] = []
-        size = 0
-        for event in events:
-            if self._stopped:
-                _drop(event)
-                continue
-            match event:
-                case PartitionRequest():
-                    if requests and size + event.size > DRAIN_BYTES_MAX:
-                        await self._process(requests)
-                        requests, size = [], 0
-                    requests.append(event)
-                    size += event.size
-                case _Command():
-                    if requests:
-                        await self._process(requests)
-                        requests, size = [], 0
-                    await self._perform(event)
-        if requests:
-            await self._process(requests)
-
     async def _process(self, requests: Sequence[PartitionRequest]) -> None:
+        if self._stopped:
+            return  # the senders find their connections lost
         partition = self.partition
-        was_writable = self._is_writable
+        had_failed = partition.writer.failure is not None
         messages = [request.message for request in requests]
-        answers = await self._call(partial(partition.process, messages))
+        answers = await self._call(Drain(partition, messages).run)
         by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
@@ -232,7 +213,7 @@ class PartitionQueue:
         for peer, peer_answers in by_peer.items():
             peer.send(peer_answers)
         self._has_room.set()
-        if was_writable and not self._is_writable:
+        if partition.writer.failure is not None and not had_failed:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
 
@@ -245,12 +226,14 @@ class PartitionQueue:
                 return await self._workers.run_blocking(function)
             finally:
                 self._call_began = None
-                self._next_transaction_id = partition.next_transaction_id
-                self._is_writable = partition.is_writable
+                self._next_transaction_id = partition.log.next_transaction_id
                 if partition.counters.drains_synced > synced:
                     self._drain_seconds.add(self._clock.now() - began)
 
     async def _perform(self, command: _Command) -> None:
+        if self._stopped:
+            _drop(command)
+            return
         try:
             result = await self._call(command.function)
         except REFUSALS as error:
@@ -273,6 +256,26 @@ class PartitionQueue:
             event.peer.send([failure(event.message, self._refusal(error))])
         elif not event.result.done():
             event.result.set_exception(self._refusal(error))
+
+
+def _in_turn(
+    events: Sequence[PartitionRequest | _Command],
+) -> list[_Command | list[PartitionRequest]]:
+    """Return the events in order, with the requests between two commands together, as far as a
+    drain's bound allows."""
+    works: list[_Command | list[PartitionRequest]] = []
+    size = 0
+    for event in events:
+        last = works[-1] if works else None
+        if isinstance(event, _Command):
+            works.append(event)
+        elif isinstance(last, list) and size + event.size <= DRAIN_BYTES_MAX:
+            last.append(event)
+            size += event.size
+        else:
+            works.append([event])
+            size = event.size
+    return works
 
 
 def _stopping() -> UnavailableError:

@@ -2,7 +2,7 @@
 
 Owns fencing, marks, assignment and availability; the segment chain owns the bytes on disk. Runs in
 a worker thread, one call at a time; only `announce` may be called during a call. Knows nothing of
-connections.
+connections, nor of the order of requests (`drain.py`).
 
 What holds always: the first failed write or sync ends the partition's writer until it is reopened;
 what was durable before is still read.
@@ -11,7 +11,8 @@ Source: Waltz Storage, "Messages"; Waltz Internals, "Sessions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ParamSpec
 from uuid import UUID
@@ -19,7 +20,6 @@ from uuid import UUID
 from waltz.errors import (
     CorruptionError,
     FencedError,
-    NotFoundError,
     SegmentFailedError,
     StorageError,
     UnavailableError,
@@ -29,21 +29,21 @@ from waltz.limits import DAMAGED_RANGES_MAX, SEGMENTS_OPEN_MAX
 from waltz.record import RecordBatch
 from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.directory.control_struct import ASSIGNED, FRESH, PartitionInfo
+from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.directory.space import SpaceAccount, is_no_space
 from waltz.storage.directory.trace_file import TRACE_FILE_NAME
-from waltz.storage.drain import Drain
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.log.damage import Damage, damage_text, left_of, range_text
 from waltz.storage.log.listing import holds_segments
 from waltz.storage.log.segment import SegmentHome
 from waltz.storage.log.segment_recovery import TornTail, Trust
-from waltz.storage.log.segments import ScrubStep, SegmentChain
+from waltz.storage.log.segments import SegmentChain
 from waltz.storage.permission import check_access, is_offline
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
 from waltz.wire.storage_protocol import (
     DamagedRange,
     ReplicaStateRequest,
     ReplicaStateResponse,
-    SessionInfo,
     StorageMessage,
 )
 
@@ -61,12 +61,109 @@ class ReplicaCounters:
     drains_synced: int = 0
 
 
-def not_assigned(partition_id: PartitionId) -> NotFoundError:
-    return NotFoundError(f"Partition:{partition_id} is not assigned.")
-
-
 def _closed(failure: SegmentFailedError) -> SegmentFailedError:
     return SegmentFailedError(f"no writes after a failed one: {failure}")
+
+
+class Writer:
+    """Writes to a partition's log, until a write or a sync has failed."""
+
+    def __init__(self, log: SegmentChain, space: SpaceAccount | None) -> None:
+        """`space` refuses appends while the disk is short of room; None: appends are never refused
+        for that reason."""
+        self.failure: SegmentFailedError | None = None
+        """The first failure since the partition was opened, which ends all writing."""
+        self.space = space
+        self._log = log
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log is open and no write has failed since."""
+        return self._log.is_open and self.failure is None
+
+    def check(self) -> None:
+        """Raises SegmentFailedError: a write has failed since the partition was opened."""
+        if self.failure is not None:
+            raise _closed(self.failure)
+
+    def write(self, batch: RecordBatch) -> None:
+        """Write `batch`, rolling over where a segment passes its threshold; `sync` makes it
+        durable. Raises SegmentFailedError; UnavailableError: no space, and nothing was written."""
+        if self.failure is not None:
+            raise _closed(self.failure)
+        if self.space is not None:
+            self.space.check(len(batch.block))
+        self.carry_out(self._log.write, batch)
+
+    def sync(self) -> None:
+        """Return once all that was written is durable. Raises SegmentFailedError."""
+        if self.failure is not None:
+            raise _closed(self.failure)
+        self.carry_out(self._log.sync)
+
+    def repair(self, batch: RecordBatch) -> None:
+        """Durably replace damaged records by `batch`, from the first record of a damaged range on.
+
+        Raises StorageError: it does not fit there, and nothing was written; SegmentFailedError;
+        UnavailableError: no space.
+        """
+        self.check()
+        self.carry_out(self._log.records.repair, batch)
+
+    def carry_out(self, action: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> None:
+        """Call `action`, which ends the writer if it raises SegmentFailedError."""
+        try:
+            action(*arguments, **more)
+        except SegmentFailedError as error:
+            self.failure = error
+            raise
+
+
+class AcceptedDamage:
+    """The damage with which a session proceeds, for no replica can provide these records.
+
+    Kept in memory: the next session, and this node after a restart, must be told again.
+    """
+
+    def __init__(self, log: SegmentChain, partition_id: PartitionId) -> None:
+        self._log = log
+        self._partition_id = partition_id
+        self._session_id = NO_SESSION
+        self._damage: Damage = ()
+
+    def by(self, session_id: SessionId) -> Damage:
+        return self._damage if session_id == self._session_id else ()
+
+    def add(self, session_id: SessionId, damage: Damage) -> None:
+        """Let session `session_id` proceed with these damaged records, in addition to those that it
+        accepted before.
+
+        Raises CorruptionError: no good record follows one of the ranges here, so that nobody knows
+        where the log ended; or with the earlier ones these are more ranges than a replica names.
+        """
+        accepted = tuple(dict.fromkeys([*self.by(session_id), *damage]))
+        if len(accepted) > DAMAGED_RANGES_MAX:
+            raise CorruptionError(
+                f"{len(accepted)} damaged ranges of partition {self._partition_id} cannot be"
+                f" accepted; at most {DAMAGED_RANGES_MAX} can"
+            )
+        for found in damage:
+            if found.next_transaction_id >= self._log.next_transaction_id:
+                raise CorruptionError(
+                    f"{range_text(found)} of partition {self._partition_id} cannot be accepted as"
+                    " damaged: no good record follows here, so that nobody knows where the log"
+                    " ended"
+                )
+        self._session_id, self._damage = session_id, accepted
+
+    def check_rest(self, session_id: SessionId) -> None:
+        """Raises CorruptionError: there is damage besides that which session `session_id` accepted,
+        so this replica cannot vouch for its records."""
+        if left := left_of(self._log.damage, self.by(session_id)):
+            raise CorruptionError(
+                f"no vote of partition {self._partition_id}, which has damage that awaits repair:"
+                f" {damage_text(left)}"
+            )
 
 
 class StoragePartition:
@@ -85,8 +182,6 @@ class StoragePartition:
         wall_milliseconds: Callable[[], int],
         space: SpaceAccount | None = None,
     ) -> None:
-        """`space` refuses appends while the disk is short of room; None: appends are never refused
-        for that reason."""
         self.partition_id = partition_id
         self.counters = ReplicaCounters()
         self.damage: StorageError | None = None
@@ -95,23 +190,22 @@ class StoragePartition:
         self.loss: str | None = None
         """The records that were lost; the replica does not vote until a session has filled it up
         and has started here. None: nothing is known to be lost."""
+        self.announced_session_id = NO_SESSION
+        """The highest session heard of; only `announce` changes it."""
+        self.promises = control_file.promises(partition_id)
+        self._directory_id = control_file.directory_id
         self._home = SegmentHome(disk, f"{directory}/{partition_id}", cluster_key, partition_id)
-        self._chain = SegmentChain(
+        self.log = SegmentChain(
             self._home,
             segment_bytes_threshold=segment_bytes_threshold,
             segments_open_max=segments_open_max,
             wall_milliseconds=wall_milliseconds,
-            keep_trace=lambda trace: control_file.keep_trace(partition_id, trace),
+            keep_trace=self.promises.keep_trace,
         )
-        self._control_file = control_file
-        self.announced_session_id = NO_SESSION
-        """The highest session heard of; only `announce` changes it."""
-        self._failure: SegmentFailedError | None = None
-        self._space = space
+        self.writer = Writer(self.log, space)
+        self.accepted_damage = AcceptedDamage(self.log, partition_id)
         self._durable_next: TransactionId | None = None
         """After a failed reopening, one past the last record known to be durable before it."""
-        self._accepted: tuple[SessionId, Damage] = (NO_SESSION, ())
-        """A session and the damage that it accepts, for no replica can provide these records."""
 
     # Opening and closing
 
@@ -121,13 +215,13 @@ class StoragePartition:
 
         Damage is remembered, not raised: the partition then refuses service.
         """
-        self._chain.close_files()
-        self.damage = self._failure = None
+        self.log.segments.close()
+        self.damage = self.writer.failure = None
         try:
-            info = self._control_file.info(self.partition_id)
+            info = self.promises.info
             if not info.is_assigned:
                 return None
-            torn = self._open_chain(info, ceiling)
+            torn = self._open_log(info, ceiling)
         except StorageError as error:
             self.damage = error
         except (OSError, UnavailableError) as error:
@@ -137,7 +231,7 @@ class StoragePartition:
             try:
                 self._make_ours()
             except SegmentFailedError as error:
-                self._failure = error
+                self.writer.failure = error
             return torn
         return None
 
@@ -145,27 +239,26 @@ class StoragePartition:
         """Open the files anew after a failure, keeping only what was known to be durable; return
         what had to be cut off. Raises StorageError: the reason for which the partition still
         refuses service, or writes."""
-        if self._chain.is_open:
-            self._durable_next = self.next_transaction_id
+        if self.log.is_open:
+            self._durable_next = self.log.next_transaction_id
         torn = self.open(ceiling=self._durable_next)
         self.check_healthy()
         self._durable_next = None
-        self.check_writable()
+        self.writer.check()
         return torn
 
     def close(self) -> None:
         """Bring the index up to date and close all files. Raises SegmentFailedError."""
-        self._chain.close()
+        self.log.close()
 
-    def _open_chain(self, info: PartitionInfo, ceiling: TransactionId | None) -> TornTail | None:
+    def _open_log(self, info: PartitionInfo, ceiling: TransactionId | None) -> TornTail | None:
         """Open the segments. If records that they must hold are missing, and nothing tells how
         many, that is not a torn tail: a replica that acknowledged them must not vote as if it had
         not. The partition then durably promises no session, like a blank one, so that it is filled
         up before its vote counts."""
-        number = self.partition_id
-        is_proof, trace = self._control_file.is_ours(number), None
-        if is_traced := self._control_file.is_traced(number):
-            trace = self._control_file.trace(number)
+        is_proof, trace = self.promises.is_ours, None
+        if is_traced := self.promises.is_traced:
+            trace = self.promises.trace()
         self.loss = None
         if info.session_id == NO_SESSION and info.low_water_mark != NOTHING:
             self.loss = f"{self._home.directory} has lost its newest records"
@@ -190,64 +283,28 @@ class StoragePartition:
                 " nobody knows whether its newest records are there",
             )
         lost = f"{self._home.directory} has lost its newest records"
-        return self._chain.open(trust, lambda: self._doubt(doubted, lost))
+        return self.log.open(trust, lambda: self._doubt(doubted, lost))
 
     def _doubt(self, info: PartitionInfo, loss: str) -> None:
         """Note durably that the replica cannot vouch for its records. Raises CorruptionError: the
         note cannot be made durable."""
         self.loss = loss
         try:
-            self._control_file.doubt(self.partition_id, info)
+            self.promises.doubt(info)
         except SegmentFailedError as error:
             raise CorruptionError(f"{loss}; {error}") from error
 
     def _make_ours(self) -> None:
         """Note durably that this release wrote the files. Raises SegmentFailedError."""
-        self._chain.trace()
-        self._control_file.make_ours(self.partition_id)
+        self.log.trace()
+        self.promises.make_ours()
 
     # The partition's state, for the node
 
     @property
-    def info(self) -> PartitionInfo:
-        """The partition's durable promises. Raises CorruptionError."""
-        return self._control_file.info(self.partition_id)
-
-    @property
-    def session_info(self) -> SessionInfo:
-        """The session that started here last, and its marks. Raises CorruptionError."""
-        info = self.info
-        return SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-
-    @property
-    def next_transaction_id(self) -> TransactionId:
-        """One past the last durable record, between calls of `process`."""
-        return self._chain.next_transaction_id
-
-    @property
-    def segment_count(self) -> int:
-        return self._chain.segment_count
-
-    @property
-    def damaged_ranges(self) -> Damage:
-        """Ranges of records that cannot be trusted and await repair, ascending; all other records
-        are served."""
-        return self._chain.damage
-
-    @property
-    def indexes_healed(self) -> int:
-        """Wrong index entries that were put right since the node started."""
-        return self._chain.indexes_healed
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the partition is open and no write has failed since."""
-        return self._chain.is_open and self._failure is None
-
-    @property
     def is_closed_for_space(self) -> bool:
         """Whether a full disk has ended the writer, or all service: `reopen` may succeed later."""
-        return is_no_space(self._failure) or is_no_space(self.damage)
+        return is_no_space(self.writer.failure) or is_no_space(self.damage)
 
     def announce(self, session_id: SessionId) -> None:
         """Let session `session_id` fence out all lower ones: called when a request arrives, before
@@ -258,33 +315,28 @@ class StoragePartition:
     def highest_session(self) -> SessionId:
         """The highest session heard of or promised, as far as that is known."""
         try:
-            return max(self.announced_session_id, self.fence)
+            return max(self.announced_session_id, self.promises.fence)
         except CorruptionError:
             return self.announced_session_id
-
-    @property
-    def fence(self) -> SessionId:
-        """The session below which every session is refused for ever. Raises CorruptionError."""
-        return self._control_file.fence(self.partition_id)
 
     def assign(self) -> TornTail | None:
         """Assign the partition to this node, if it is not assigned already; return what had to be
         cut off files that were left from an earlier assignment. Raises what `open` remembers."""
-        info = self.info
+        info = self.promises.info
         if info.is_assigned and self.damage is None:
             return None
-        torn = self._open_chain(info, None)
+        torn = self._open_log(info, None)
         try:
             if not info.is_assigned:
-                self._control_file.update(self.partition_id, info.with_flag(ASSIGNED, True))
+                self.promises.update(info.with_flag(ASSIGNED, True))
             self._make_ours()
         except SegmentFailedError as error:
-            if self.info.is_assigned:
-                self._failure = error
+            if self.promises.info.is_assigned:
+                self.writer.failure = error
             else:
-                self._chain.close_files()
+                self.log.segments.close()
             raise
-        self.damage = self._failure = None
+        self.damage = self.writer.failure = None
         return torn
 
     def unassign(self, *, delete_files: bool) -> None:
@@ -293,17 +345,13 @@ class StoragePartition:
         Raises NotFoundError: it is not assigned, and nothing was touched; SegmentFailedError;
         OSError.
         """
-        if not self._is_damaged_in_control_file() and not self.info.is_assigned:
-            raise not_assigned(self.partition_id)
-        self._write(self._control_file.reset, self.partition_id)
-        self._chain.close_files()
-        self.damage = self._failure = self.loss = None
+        with suppress(CorruptionError):
+            self.promises.check_assigned()
+        self.writer.carry_out(self.promises.reset)
+        self.log.segments.close()
+        self.damage = self.writer.failure = self.loss = None
         if delete_files:
-            self._chain.remove_files()
-
-    def set_available(self, available: bool) -> TornTail | None:
-        """Allow or refuse reads and writes together, as `set_access`."""
-        return self.set_access(readable=available, writable=available)
+            self.log.segments.remove_all()
 
     def set_access(self, *, readable: bool, writable: bool) -> TornTail | None:
         """Allow or refuse reads and writes by servers; return what had to be cut off, if anything.
@@ -312,25 +360,17 @@ class StoragePartition:
         that was found damaged; only what was known to be durable is kept. Raises
         SegmentFailedError, CorruptionError.
         """
-        self.check_assigned()
+        self.promises.check_assigned()
         torn = None
-        if (writable and not self.is_writable) or (readable and self.damage is not None):
+        if (writable and not self.writer.is_open) or (readable and self.damage is not None):
             torn = self.reopen()
-        info = self.info
+        info = self.promises.info
         wanted = info.with_access(readable=readable, writable=writable)
         if wanted != info:
-            self._control_file.update(self.partition_id, wanted)
+            self.promises.update(wanted)
         return torn
 
     # Requests
-
-    def process(self, requests: Sequence[StorageMessage]) -> list[StorageMessage]:
-        """Take `requests` in order and return one answer each.
-
-        Appends that adjoin share one write, and all share one sync, which ends before this returns.
-        Never raises for a disk's or a peer's fault.
-        """
-        return Drain(self, requests).run()
 
     def admit(self, request: StorageMessage) -> None:
         """Return once `request` may be answered and its session durably fences out all lower ones.
@@ -341,7 +381,7 @@ class StoragePartition:
         NotFoundError, UnavailableError, FencedError, StorageError. Source: Waltz Storage,
         "Sessions"; the order of the checks is the original's.
         """
-        info, fence = self._control_file.promises(self.partition_id)
+        info, fence = self.promises.info_and_fence()
         if not info.is_assigned:
             raise not_assigned(self.partition_id)
         offline = is_offline(request)
@@ -355,78 +395,12 @@ class StoragePartition:
             )
         self.check_healthy()
         if not offline and session_id > fence:
-            self._write(self._control_file.raise_fence, self.partition_id, session_id)
-
-    def check_assigned(self) -> None:
-        """Raises NotFoundError: it is not assigned; CorruptionError."""
-        if not self.info.is_assigned:
-            raise not_assigned(self.partition_id)
+            self.writer.carry_out(self.promises.raise_fence, session_id)
 
     def check_healthy(self) -> None:
         """Raises StorageError: the reason for which the partition refuses all service."""
         if self.damage is not None:
             raise type(self.damage)(*self.damage.args)
-
-    def check_writable(self) -> None:
-        """Raises SegmentFailedError: a write has failed since the partition was opened."""
-        if self._failure is not None:
-            raise _closed(self._failure)
-
-    def check_undamaged(self, session_id: SessionId = NO_SESSION) -> None:
-        """Raises CorruptionError: there is damage besides that which session `session_id` accepted,
-        so this replica cannot vouch for its records."""
-        if left := left_of(self.damaged_ranges, self._accepted_by(session_id)):
-            raise CorruptionError(
-                f"no vote of partition {self.partition_id}, which has damage that awaits repair:"
-                f" {damage_text(left)}"
-            )
-
-    def accept_damage(self, session_id: SessionId, damage: Damage) -> None:
-        """Let session `session_id` proceed with these damaged records, in addition to those that it
-        accepted before. Kept in memory: the next session, and this node after a restart, must be
-        told again.
-
-        Raises CorruptionError: no good record follows one of the ranges here, so that nobody knows
-        where the log ended; or with the earlier ones these are more ranges than a replica names.
-        """
-        accepted = tuple(dict.fromkeys([*self._accepted_by(session_id), *damage]))
-        if len(accepted) > DAMAGED_RANGES_MAX:
-            raise CorruptionError(
-                f"{len(accepted)} damaged ranges of partition {self.partition_id} cannot be"
-                f" accepted; at most {DAMAGED_RANGES_MAX} can"
-            )
-        for found in damage:
-            if found.next_transaction_id >= self.next_transaction_id:
-                raise CorruptionError(
-                    f"{range_text(found)} of partition {self.partition_id} cannot be accepted as"
-                    " damaged: no good record follows here, so that nobody knows where the log"
-                    " ended"
-                )
-        self._accepted = session_id, accepted
-
-    def _accepted_by(self, session_id: SessionId) -> Damage:
-        accepted_by, damage = self._accepted
-        return damage if session_id == accepted_by else ()
-
-    def settle_space(self) -> None:
-        """Note that all appends that found space are written, or never will be."""
-        if self._space is not None:
-            self._space.settle()
-
-    def write(self, batch: RecordBatch) -> None:
-        """Write `batch`, rolling over where a segment passes its threshold; `sync` makes it
-        durable. Raises SegmentFailedError; UnavailableError: no space, and nothing was written."""
-        if self._failure is not None:
-            raise _closed(self._failure)
-        if self._space is not None:
-            self._space.check(len(batch.block))
-        self._write(self._chain.write, batch)
-
-    def sync(self) -> None:
-        """Return once all that was written is durable. Raises SegmentFailedError."""
-        if self._failure is not None:
-            raise _closed(self._failure)
-        self._write(self._chain.sync)
 
     def truncate(
         self, last_transaction_id: TransactionId, session_id: SessionId = NO_SESSION
@@ -439,20 +413,20 @@ class StoragePartition:
         changed; CorruptionError: an earlier record is damaged and session `session_id` has not
         accepted that; SegmentFailedError, OSError.
         """
-        self.check_writable()
+        self.writer.check()
         if last_transaction_id < NOTHING:
             raise StorageError(
                 f"no truncation to {last_transaction_id}; expected {NOTHING} or more"
             )
-        accepted = self._accepted_by(session_id)
-        self._chain.check_cut(last_transaction_id, accepted)
-        if last_transaction_id >= self.next_transaction_id - 1:
-            return TransactionId(self.next_transaction_id - 1)
-        info = self.info
+        accepted = self.accepted_damage.by(session_id)
+        self.log.check_cut(last_transaction_id, accepted)
+        if last_transaction_id >= self.log.next_transaction_id - 1:
+            return TransactionId(self.log.next_transaction_id - 1)
+        info = self.promises.info
         if last_transaction_id < info.local_low_water_mark:
             lowered = replace(info, local_low_water_mark=last_transaction_id)
-            self._write(self._control_file.update, self.partition_id, lowered)
-        self._write(self._chain.truncate, last_transaction_id, accepted)
+            self.writer.carry_out(self.promises.update, lowered)
+        self.writer.carry_out(self.log.truncate, last_transaction_id, accepted)
         return last_transaction_id
 
     def set_low_water_mark(self, session_id: SessionId, low_water_mark: TransactionId) -> None:
@@ -463,10 +437,10 @@ class StoragePartition:
         replica holds more than the mark, or the mark is below the last session's; CorruptionError;
         FencedError; SegmentFailedError.
         """
-        self.check_writable()
-        self.check_undamaged(session_id)
-        info = self.info
-        held = TransactionId(self.next_transaction_id - 1)
+        self.writer.check()
+        self.accepted_damage.check_rest(session_id)
+        info = self.promises.info
+        held = TransactionId(self.log.next_transaction_id - 1)
         if session_id < info.session_id:
             raise FencedError(
                 f"ConcurrentUpdate: session {info.session_id} has started here, not {session_id}"
@@ -488,40 +462,26 @@ class StoragePartition:
             low_water_mark=low_water_mark,
             local_low_water_mark=held,
         )
-        self._write(self._chain.write_index)
-        self._write(self._control_file.update, self.partition_id, started)
+        self.writer.carry_out(self.log.write_index)
+        self.writer.carry_out(self.promises.update, started)
         self.loss = None
-
-    def read(
-        self, first_transaction_id: TransactionId, *, count_max: int, bytes_max: int
-    ) -> RecordBatch:
-        """Return records from `first_transaction_id` on, across segments, each one checked: at
-        least one, at most `count_max`, and no more than `bytes_max` bytes unless the first is
-        larger. The batch ends before the first damaged record; it is empty if the first record is
-        not here.
-
-        Raises CorruptionError: the first record is damaged; OSError.
-        """
-        return self._chain.read(first_transaction_id, count_max=count_max, bytes_max=bytes_max)
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
         """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.
 
         Raises CorruptionError.
         """
-        info = self.info
+        info = self.promises.info
         return ReplicaStateResponse(
             request.session_id,
             request.sequence_number,
             request.partition_id,
-            self.session_info,
-            TransactionId(self.next_transaction_id - 1),
-            self._control_file.directory_id,
+            self.promises.session_info,
+            TransactionId(self.log.next_transaction_id - 1),
+            self._directory_id,
             readable=info.is_readable,
-            writable=info.is_writable and self.is_writable,
-            damaged=tuple(
-                DamagedRange(*found) for found in self.damaged_ranges[:DAMAGED_RANGES_MAX]
-            ),
+            writable=info.is_writable and self.writer.is_open,
+            damaged=tuple(DamagedRange(*found) for found in self.log.damage[:DAMAGED_RANGES_MAX]),
             refusal=self.refusal,
         )
 
@@ -530,47 +490,19 @@ class StoragePartition:
         """The reason for which any append would be refused now; None: appends are taken."""
         try:
             self.check_healthy()
-            if not self.info.is_writable:
+            if not self.promises.info.is_writable:
                 return "an administrator has closed it to writes"
-            self.check_writable()
-            if self._space is not None:
-                self._space.check(0)
+            self.writer.check()
+            if self.writer.space is not None:
+                self.writer.space.check(0)
         except (StorageError, UnavailableError) as error:
             return str(error)
         return None
-
-    def checksum(self, first: TransactionId, last: TransactionId) -> str:
-        """Return the SHA-256, in hexadecimal digits, of the bytes of the records `first` to `last`:
-        equal on replicas that hold the same records. Raises NotFoundError, CorruptionError,
-        OSError."""
-        return self._chain.checksum(first, last)
 
     def scrub(self, first: TransactionId, bytes_max: int) -> ScrubStep:
         """Read about `bytes_max` bytes of durable records again, from `first` on, and remember
         which are damaged. Raises StorageError: the partition is not open; OSError."""
         self.check_healthy()
-        if not self._chain.is_open:
+        if not self.log.is_open:
             raise not_assigned(self.partition_id)
-        return self._chain.scrub(first, bytes_max)
-
-    def repair(self, batch: RecordBatch) -> None:
-        """Durably replace damaged records by `batch`, from the first record of a damaged range on.
-
-        Raises StorageError: it does not fit there, and nothing was written; SegmentFailedError;
-        UnavailableError: no space.
-        """
-        self.check_writable()
-        self._write(self._chain.repair, batch)
-
-    def _write(self, action: Callable[P, None], *arguments: P.args, **more: P.kwargs) -> None:
-        try:
-            action(*arguments, **more)
-        except SegmentFailedError as error:
-            self._failure = error
-            raise
-
-    def _is_damaged_in_control_file(self) -> bool:
-        try:
-            return not self.info
-        except CorruptionError:
-            return True
+        return self.log.records.scrub(first, bytes_max)

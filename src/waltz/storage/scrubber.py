@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from waltz.storage.log.segments import ScrubStep
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.types import PartitionId, TransactionId
 
 SCRUB_SLICE_BYTES_MIN: Final = 64 * 1024

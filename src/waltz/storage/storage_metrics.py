@@ -141,7 +141,7 @@ def partition_state(
     damage = partition.damage
     info: PartitionInfo | None = None
     try:
-        info = partition.info
+        info = partition.promises.info
     except CorruptionError as error:
         # It may well be assigned: it is shown, so that the damage is seen.
         damage = damage or error
@@ -151,15 +151,15 @@ def partition_state(
         partition_id=partition.partition_id,
         is_readable=info is not None and info.is_readable,
         is_writable=info is not None and info.is_writable,
-        is_writer_open=failure is None and partition.is_writable,
+        is_writer_open=failure is None and partition.writer.is_open,
         damage=None if damage is None else str(damage),
-        damaged_ranges=tuple(partition.damaged_ranges),
+        damaged_ranges=tuple(partition.log.damage),
         session_id=NO_SESSION if info is None else info.session_id,
-        session_fence=NO_SESSION if info is None else partition.fence,
+        session_fence=NO_SESSION if info is None else partition.promises.fence,
         low_water_mark=NOTHING if info is None else info.low_water_mark,
         local_low_water_mark=NOTHING if info is None else info.local_low_water_mark,
         next_transaction_id=next_transaction_id,
-        segments=partition.segment_count,
+        segments=len(partition.log.segments.firsts),
         counters=partition.counters,
         drain_seconds=drain_seconds,
         scrub_position=scrub_position,

@@ -1,9 +1,7 @@
 """A storage node: its directory, its two ports, and one task per partition.
 
-Owns connections and which peers may speak on them. Decides nothing about requests: that is
-`drain.py`, `partition_replica.py` and `administration.py`. Requests wait in
-`partition_queue_shell.py`; those of tools are carried out in `administrator_shell.py`; the node's
-own work is in `upkeep_shell.py`.
+Owns the start and the end of all that. The ports are in `storage_ports_shell.py`, requests wait in
+`partition_queue_shell.py`, and the node's own work is in `upkeep_shell.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +16,9 @@ from uuid import UUID
 
 from waltz.errors import (
     ConfigurationError,
-    RemoteProtocolError,
-    StorageError,
     WaltzError,
 )
-from waltz.host import Connection, Host, Listener
+from waltz.host import Host, Listener
 from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     SCRUB_BYTES_PER_SECOND,
@@ -30,38 +26,21 @@ from waltz.limits import (
     SEGMENT_BYTES_THRESHOLD,
     SEGMENTS_OPEN_MAX,
 )
-from waltz.peer_log import PeerLog
-from waltz.storage.administration import admin_failure, check_count, check_key
 from waltz.storage.administrator_shell import Administrator
 from waltz.storage.directory.control_file import ControlFile, open_control_file
 from waltz.storage.directory.space import FREE_MINIMUM, FreeMinimum
 from waltz.storage.directory_growth_shell import Growth, ReadCount
-from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions_shell import FarSessions, LatestSession
 from waltz.storage.log.segment_recovery import TornTail
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
-from waltz.storage.partition_replica import StoragePartition, not_assigned
+from waltz.storage.partition_queue_shell import PartitionQueue
+from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import NodeStage, NodeState
+from waltz.storage.storage_ports_shell import StoragePorts
 from waltz.storage.upkeep_shell import Upkeep, log_opened
-from waltz.types import NO_SESSION, NOTHING, Address, PartitionId, SessionId
-from waltz.wire.admin_protocol import (
-    ADMIN_CODEC,
-    ADMIN_SERVER_GREETING,
-    AdminFailureResponse,
-    AdminMessage,
-    AdminOpenRequest,
-    AdminSuccessResponse,
-)
-from waltz.wire.handshake import Link
-from waltz.wire.message import Message
+from waltz.types import NOTHING, Address, PartitionId
 from waltz.wire.storage_protocol import (
     STORAGE_CODEC,
-    STORAGE_SERVER_GREETING,
-    FailureResponse,
-    OpenRequest,
-    StorageMessage,
-    SuccessResponse,
 )
 
 SCRUB_START_SECONDS: Final = 60.0
@@ -69,11 +48,6 @@ SCRUB_START_SECONDS: Final = 60.0
 
 
 log = logging.getLogger(__name__)
-
-NOBODY: Final = (NO_SESSION, -1, PartitionId(-1))
-"""Session, sequence number and partition in every answer to an open request."""
-
-NOT_OPENED: Final = "an open request must come first on a connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +100,21 @@ class StorageNode:
         self._upkeep: Upkeep | None = None
         self._upkeep_task: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
-        self._peers: dict[StoragePeer, None] = {}
         self._growth: Growth | None = None
-        self._administrator = Administrator(
+        administrator = Administrator(
             self._queues, lambda: self.partition_count, self._new_queue, self.state, self._look
         )
-        self._far_sessions = FarSessions(host.clock, config.latest_session)
+        self._ports = StoragePorts(
+            self._queues,
+            administrator.answer,
+            FarSessions(host.clock, config.latest_session),
+            lambda: self.partition_count,
+            self._look,
+            cluster_key=config.cluster_key,
+            handshake_seconds=config.handshake_seconds or HANDSHAKE_SECONDS_MAX,
+            protocol_version_max=config.protocol_version_max,
+        )
         self._stage = NodeStage.STARTING
-        self._peer_log = PeerLog(log, asyncio.get_running_loop)
         self._ended = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -194,8 +175,9 @@ class StorageNode:
                 log_opened(partition, torn)
             self._upkeep_task = asyncio.create_task(self._run_upkeep())
             network, config = self._host.network, self._config
-            self._listeners.append(await network.listen(config.data_address, self._serve_data))
-            self._listeners.append(await network.listen(config.admin_address, self._serve_admin))
+            ports = self._ports
+            self._listeners.append(await network.listen(config.data_address, ports.serve_data))
+            self._listeners.append(await network.listen(config.admin_address, ports.serve_admin))
         except OSError as error:
             await self.stop()
             raise ConfigurationError(
@@ -217,13 +199,13 @@ class StorageNode:
         """Accept and read no more, process and answer the requests received, bring the indexes up
         to date, end the connections, release the directory. Idempotent."""
         self._stage = NodeStage.STOPPING
+        self._ports.is_stopping = True
         for listener in self._listeners:
             await listener.close()
         await self._stop_upkeep()
         stopping = zip(self._queues.values(), self._tasks, strict=True)
         await asyncio.gather(*(_stop_queue(queue, task) for queue, task in stopping))
-        for peer in list(self._peers):
-            peer.connection.close()
+        self._ports.close_connections()
         self._queues.clear()
         self._tasks.clear()
         if self._growth is not None:
@@ -318,126 +300,7 @@ class StorageNode:
             self._upkeep_task.cancel()
         await asyncio.gather(self._upkeep_task, return_exceptions=True)
 
-    # The two ports
-
-    def _serve_data(self, connection: Connection) -> Awaitable[None]:
-        codec = STORAGE_CODEC.up_to(self._config.protocol_version_max)
-        peer = StoragePeer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
-        return self._serve(peer, self._receive)
-
-    def _serve_admin(self, connection: Connection) -> Awaitable[None]:
-        peer = StoragePeer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
-        return self._serve(peer, self._receive_admin)
-
-    async def _serve(
-        self, peer: StoragePeer, receive: Callable[[StoragePeer, Message], Awaitable[None]]
-    ) -> None:
-        connection, link = peer.connection, peer.link
-        seconds = self._config.handshake_seconds or HANDSHAKE_SECONDS_MAX
-        self._peers[peer] = None
-        try:
-            connection.write(link.hello())
-            async with asyncio.timeout(seconds) as patience:
-                while not peer.is_gone:
-                    was_opened = peer.is_opened
-                    if not (data := await connection.read(link.frames.wanted_bytes)):
-                        break
-                    connection.note_held(link.frames.unfinished_bytes + len(data))
-                    for message in link.receive(data):
-                        if not peer.is_gone:
-                            await receive(peer, message)
-                    connection.note_held(link.frames.unfinished_bytes)
-                    if peer.is_opened and not was_opened:
-                        patience.reschedule(None)
-                    await connection.drain()
-        except TimeoutError:
-            self._peer_log.warning(
-                "connection_refused peer=%s error=no Hello and open request in %g s",
-                peer.connection.peer, seconds,
-            )  # fmt: skip
-        except RemoteProtocolError as error:
-            self._peer_log.warning(
-                "connection_refused peer=%s error=%s", peer.connection.peer, error
-            )
-        finally:
-            peer.is_gone = True
-            self._peers.pop(peer, None)
-
-    async def _receive(self, peer: StoragePeer, message: Message) -> None:
-        assert isinstance(message, StorageMessage)
-        if type(message) is OpenRequest:
-            refusal = await self._refusal_to_open(peer, message)
-            if refusal is None:
-                peer.send([SuccessResponse(*NOBODY)])
-            else:
-                peer.send([FailureResponse(*NOBODY, error_text(refusal), ())])
-            peer.is_gone = refusal is not None
-            return
-        if self._stage is NodeStage.STOPPING:
-            return  # the connection ends without an answer: the outcome is unknown
-        queue = self._queues.get(message.partition_id)
-        if not peer.is_opened:
-            peer.send([failure(message, StorageError(NOT_OPENED))])
-        elif queue is None:
-            peer.send([failure(message, not_assigned(message.partition_id))])
-        else:
-            try:
-                if message.session_id > queue.partition.announced_session_id:
-                    await self._announce(queue, message.session_id)
-            except StorageError as error:
-                self._peer_log.warning(
-                    "session_refused peer=%s error=%s", peer.connection.peer, error
-                )
-                peer.send([failure(message, error)])
-            else:
-                await queue.put(PartitionRequest(peer, message))
-
-    async def _announce(self, queue: PartitionQueue, session_id: SessionId) -> None:
-        """Let a session that is new to the partition fence out all lower ones. Raises StorageError:
-        the coordinator gave no server this session."""
-        partition = queue.partition
-        await self._far_sessions.check(
-            partition.partition_id, session_id, partition.highest_session
-        )
-        if queue.failed is None:
-            partition.announce(session_id)
-
-    async def _receive_admin(self, peer: StoragePeer, message: Message) -> None:
-        assert isinstance(message, AdminMessage)
-        if isinstance(message, AdminOpenRequest):
-            refusal = await self._refusal_to_open(peer, message)
-            if refusal is None:
-                peer.send([AdminSuccessResponse(-1)])
-            else:
-                peer.send([AdminFailureResponse(-1, error_text(refusal), ())])
-            peer.is_gone = refusal is not None
-            return
-        try:
-            if not peer.is_opened:
-                raise StorageError(NOT_OPENED)
-            peer.send([await self._administrator.answer(message)])
-        except REFUSALS as error:
-            peer.send([admin_failure(message, error)])
-
-    async def _refusal_to_open(
-        self, peer: StoragePeer, message: OpenRequest | AdminOpenRequest
-    ) -> StorageError | None:
-        """Return why an open request is refused; None: it is accepted. Unlike the original's node,
-        this one insists on an open request.
-
-        A peer of the cluster that speaks of more partitions may know that some were added.
-        """
-        try:
-            check_key(message, self._config.cluster_key)
-            if message.partition_count > self.partition_count:
-                await self._look()
-            check_count(message, self.partition_count)
-        except StorageError as error:
-            self._peer_log.warning("open_refused peer=%s error=%s", peer.connection.peer, error)
-            return error
-        peer.is_opened = True
-        peer.link.opened()
-        return None
+    # Partitions
 
     async def _look(self) -> None:
         """Learn how many partitions the cluster has now. Raises StorageError."""

@@ -213,14 +213,14 @@ class Upkeep:
                 queue.is_waited_for
                 or step.next_transaction_id <= first
                 or result.bytes_read >= turn.bytes_max
-                or step.next_transaction_id >= partition.next_transaction_id
+                or step.next_transaction_id >= partition.log.next_transaction_id
             ):
                 return result
 
     def _show_damage(self, scrubber: Scrubber, partition: StoragePartition) -> None:
         """Log each damaged range once, until it is repaired."""
         number = partition.partition_id
-        ranges = frozenset(partition.damaged_ranges)
+        ranges = frozenset(partition.log.damage)
         fresh = ranges - self._shown_damage.get(number, frozenset())
         scrubber.counters.ranges_damaged += len(fresh)
         for found in sorted(fresh):
@@ -256,10 +256,10 @@ def log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
         )  # fmt: skip
     if partition.damage is not None:
         log.error("partition_damaged partition=%d error=%s", number, partition.damage)
-    elif partition.damaged_ranges:
+    elif partition.log.damage:
         log.error(
             "partition_open_damaged partition=%d next=%d: %s",
-            number, partition.next_transaction_id, damage_text(partition.damaged_ranges),
+            number, partition.log.next_transaction_id, damage_text(partition.log.damage),
         )  # fmt: skip
     else:
-        log.info("partition_open partition=%d next=%d", number, partition.next_transaction_id)
+        log.info("partition_open partition=%d next=%d", number, partition.log.next_transaction_id)

@@ -1,12 +1,9 @@
 """The open control file of a storage directory: its owner, and the promises of its partitions.
 
-Owns the creation of `waltz-storage.ctl` in one step, the lock of the directory, and the order of
-updates: only the unused one of a partition's twin structs is ever overwritten; the node file, which
-has copies and session fences, is updated after that. So a copy that is one update ahead of the
-control file proves that the control file has lost an update, and a control file that was cut short
-is restored from the copies. When the cluster gets more partitions both files grow, the node file
-first; growth that a crash has interrupted is finished at the next opening. Knows nothing of
-segments.
+Owns the creation of `waltz-storage.ctl` in one step, and the lock of the directory. A control file
+that was cut short is restored from the copies in the node file; the order of updates is in
+`partition_promises.py`. When the cluster gets more partitions both files grow, the node file first;
+growth that a crash has interrupted is finished at the next opening. Knows nothing of segments.
 """
 
 from __future__ import annotations
@@ -25,13 +22,9 @@ from waltz.storage.directory.control_struct import (
     CONTROL_FILE_NAME,
     CONTROL_HEADER,
     FORMAT_VERSION,
-    FRESH,
     FRESH_ENTRY,
-    FRESH_STRUCTS,
     PARTITION_BYTES,
-    PARTITION_ID,
     Entry,
-    PartitionInfo,
     encode_entry,
     encode_fresh_file,
     grown,
@@ -47,16 +40,16 @@ from waltz.storage.directory.node_file import (
     NodeFile,
     NodeFileContent,
     NodeHeader,
-    Slot,
     create_node_file,
     decode_node_file,
     node_file_bytes,
     node_file_count,
     open_node_file,
 )
+from waltz.storage.directory.partition_promises import PartitionPromises, PromiseFiles
 from waltz.storage.directory.synced_file import SyncedFile
-from waltz.storage.directory.trace_file import SegmentTrace, TraceFile, open_trace_file
-from waltz.types import NO_SESSION, PartitionId, SessionId
+from waltz.storage.directory.trace_file import TraceFile, open_trace_file
+from waltz.types import PartitionId
 
 _PUT_BACK: Final = (
     f"put it back, or make an empty one with `touch {{}}/{CONTROL_FILE_NAME}`, which the next start"
@@ -71,9 +64,8 @@ _REPLACE: Final = (
 class ControlFile:
     """An open control file with its node file; while it is open its directory is locked.
 
-    Updates of different partitions may come from different threads. After the first failed write or
-    sync nobody knows which structs the disk holds, so that every later update is refused; only a
-    write that found no space may be tried again.
+    After the first failed write or sync nobody knows which structs the disk holds, so that every
+    later update is refused; only a write that found no space may be tried again.
     """
 
     def __init__(
@@ -89,19 +81,18 @@ class ControlFile:
         notes: Sequence[str],
         was_created: bool,
     ) -> None:
+        """`entries` are those of partitions that are not as in a fresh directory."""
         self._disk = disk
         self._directory = directory
         self._raw_file = file
-        self._file = SyncedFile(file, CONTROL_FILE_NAME)
+        self._files = PromiseFiles(SyncedFile(file, CONTROL_FILE_NAME), node_file, trace_file)
         self.partition_count = node_file.header.partition_count
         """The partitions of the whole cluster, in both files."""
-        self._node_file = node_file
-        self._trace_file = trace_file
         self._release = release
-        self._entries = entries
-        """Entries of partitions that are not as in a fresh directory."""
-        self._ours = {number for number, entry in entries.items() if self._is_copied(number, entry)}
-        self._traced = {number for number in self._ours if node_file.slot(number).is_traced}
+        self._promises = {
+            number: PartitionPromises(self._files, number, entry)
+            for number, entry in entries.items()
+        }
         self.was_created = was_created
         """Whether the directory was fresh, so that this opening made the file."""
         self.notes = tuple(notes)
@@ -110,123 +101,27 @@ class ControlFile:
     @property
     def directory_id(self) -> UUID:
         """The identity of this directory, unique in the cluster."""
-        return self._node_file.header.directory_id
+        return self._files.node.header.directory_id
 
     @property
     def partition_ids(self) -> list[PartitionId]:
         """Partitions that are assigned to this directory or damaged, ascending."""
         found = []
-        for partition_id in sorted(self._entries.keys() | self._node_file.partition_ids):
+        for partition_id in sorted(self._promises.keys() | self._files.node.partition_ids):
             try:
-                if self.info(partition_id).is_assigned:
+                if self.promises(partition_id).info.is_assigned:
                     found.append(partition_id)
             except CorruptionError:
                 found.append(partition_id)
         return found
 
-    def info(self, partition_id: PartitionId) -> PartitionInfo:
-        """Return the partition's promises. Raises CorruptionError: they cannot be trusted."""
-        return self._entry(partition_id)[0].info
-
-    def fence(self, partition_id: PartitionId) -> SessionId:
-        """Return the session below which all sessions are refused, durably. Raises
-        CorruptionError."""
-        return self.promises(partition_id)[1]
-
-    def promises(self, partition_id: PartitionId) -> tuple[PartitionInfo, SessionId]:
-        """Return `info` and `fence`. Raises CorruptionError."""
-        entry, slot = self._entry(partition_id)
-        session_id = entry.info.session_id
-        return entry.info, max(session_id, slot.fence)
-
-    def is_ours(self, partition_id: PartitionId) -> bool:
-        """Whether this release was the last to write the partition, so that its index proves what
-        was durable. Raises CorruptionError."""
-        self._entry(partition_id)
-        return partition_id in self._ours
-
-    def make_ours(self, partition_id: PartitionId) -> None:
-        """Note durably that this release wrote the partition's index.
-
-        The index must be complete and synced: at the next opening it is taken as proof. Raises
-        SegmentFailedError, CorruptionError.
-        """
-        is_traced = self._trace_file.trace(partition_id) is not None
-        if self.is_ours(partition_id) and is_traced == (partition_id in self._traced):
-            return
-        if is_traced:
-            self._traced.add(partition_id)
-        self._remember(partition_id, self.fence(partition_id), index_is_ours=True)
-        self._ours.add(partition_id)
-
-    def is_traced(self, partition_id: PartitionId) -> bool:
-        """Whether this release was the last to write the partition, and has kept a trace of its
-        segments. Raises CorruptionError."""
-        return self.is_ours(partition_id) and partition_id in self._traced
-
-    def trace(self, partition_id: PartitionId) -> SegmentTrace | None:
-        """Return the trace of the partition's segments; None: there is none that checks out."""
-        return self._trace_file.trace(partition_id)
-
-    def keep_trace(self, partition_id: PartitionId, trace: SegmentTrace) -> None:
-        """Return once the trace is durable. Raises SegmentFailedError."""
-        self._trace_file.keep(partition_id, trace)
-
-    def doubt(self, partition_id: PartitionId, info: PartitionInfo) -> None:
-        """Durably replace the partition's promises by weaker ones; its fence stays.
-
-        Raises SegmentFailedError, CorruptionError.
-        """
-        entry, fence = self._entry(partition_id)[0], self.fence(partition_id)
-        if entry.info == info:
-            return
-        if fence > self._node_file.slot(partition_id).fence:
-            # The fence is in the struct only, and the struct is about to lose it.
-            self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
-        # Into both structs: damage to one must not bring back promises that cannot be vouched for.
-        entry = self._write_struct(partition_id, entry, info)
-        self._write_struct(partition_id, entry, info)
-        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
-
-    def raise_fence(self, partition_id: PartitionId, session_id: SessionId) -> None:
-        """Return once all sessions below `session_id` are refused durably. Raises
-        SegmentFailedError, CorruptionError."""
-        if session_id > self.fence(partition_id):
-            self._remember(partition_id, session_id, index_is_ours=partition_id in self._ours)
-
-    def update(self, partition_id: PartitionId, info: PartitionInfo) -> None:
-        """Replace the partition's promises; return once that is durable in both files.
-
-        Raises SegmentFailedError, CorruptionError.
-        """
-        self._write_struct(partition_id, self._entry(partition_id)[0], info)
-        fence = self.fence(partition_id)
-        self._remember(partition_id, fence, index_is_ours=partition_id in self._ours)
-
-    def reset(self, partition_id: PartitionId) -> None:
-        """Forget the partition's session, marks and flags, damaged or not; its fence stays.
-
-        Raises SegmentFailedError.
-        """
-        self._ours.discard(partition_id)
-        self._traced.discard(partition_id)
-        entry = self._entries.get(partition_id, FRESH_ENTRY)
-        fences = [NO_SESSION]
-        if isinstance(entry, Entry):
-            fences.append(entry.info.session_id)
-        try:
-            fences.append(self._node_file.slot(partition_id).fence)
-        except CorruptionError:
-            pass  # then the fence is unknown
-        if isinstance(entry, Entry):
-            # Into both structs: damage to one must not bring back promises that were given up.
-            entry = self._write_struct(partition_id, entry, FRESH)
-            self._write_struct(partition_id, entry, FRESH)
-        else:
-            data = PARTITION_ID.pack(partition_id) + FRESH_STRUCTS
-            self._file.write(partition_offset(partition_id), data)
-            self._entries[partition_id] = FRESH_ENTRY
-        self._remember(partition_id, max(fences), index_is_ours=False)
+    def promises(self, partition_id: PartitionId) -> PartitionPromises:
+        assert 0 <= partition_id < self.partition_count
+        found = self._promises.get(partition_id)
+        if found is None:
+            found = PartitionPromises(self._files, partition_id, FRESH_ENTRY)
+            self._promises[partition_id] = found
+        return found
 
     def grow(self, partition_count: int) -> None:
         """Make room for partitions that were added to the cluster; return once that is durable.
@@ -237,65 +132,25 @@ class ControlFile:
         """
         if partition_count <= self.partition_count:
             return
-        self._file.check_sound()
-        if self._node_file.header.partition_count < partition_count:
-            self._node_file = self._node_file.grow(self._disk, self._directory, partition_count)
-        self._trace_file = self._trace_file.grow(self._disk, self._directory, partition_count)
+        files, disk, directory = self._files, self._disk, self._directory
+        files.control.check_sound()
+        if files.node.header.partition_count < partition_count:
+            files.node = files.node.grow(disk, directory, partition_count)
+        files.trace = files.trace.grow(disk, directory, partition_count)
         for offset, data in grown(
             _whole(self._raw_file, partition_count),
             self.partition_count,
             partition_count,
-            self._node_file.partition_ids,
+            files.node.partition_ids,
         ):
-            self._file.write(offset, data)
+            files.control.write(offset, data)
         self.partition_count = partition_count
 
     def close(self) -> None:
-        self._file.close()
-        self._node_file.close()
-        self._trace_file.close()
+        self._files.control.close()
+        self._files.node.close()
+        self._files.trace.close()
         self._release()
-
-    def _entry(self, partition_id: PartitionId) -> tuple[Entry, Slot]:
-        assert 0 <= partition_id < self.partition_count
-        slot = self._node_file.slot(partition_id)
-        entry = self._entries.get(partition_id, FRESH_ENTRY)
-        if isinstance(entry, CorruptionError):
-            raise CorruptionError(str(entry))
-        return entry, slot
-
-    def _is_copied(self, partition_id: PartitionId, entry: Entry | CorruptionError) -> bool:
-        """Whether the node file calls the index ours and the entry has not changed since."""
-        try:
-            slot = self._node_file.slot(partition_id)
-        except CorruptionError:
-            return False
-        return (
-            isinstance(entry, Entry)
-            and slot.index_is_ours
-            and slot.struct_copy == encode_entry(entry)
-        )
-
-    def _write_struct(self, partition_id: PartitionId, entry: Entry, info: PartitionInfo) -> Entry:
-        """Write `info` into the twin that `entry` does not use."""
-        following = Entry(info, entry.sequence_number + 1, 1 - entry.twin)
-        self._file.write(struct_offset(partition_id, following.twin), encode_entry(following))
-        self._entries[partition_id] = following
-        return following
-
-    def _remember(
-        self, partition_id: PartitionId, fence: SessionId, *, index_is_ours: bool
-    ) -> None:
-        """Bring the node file up to date with the current struct."""
-        entry = self._entries.get(partition_id, FRESH_ENTRY)
-        assert isinstance(entry, Entry)
-        self._node_file.update(
-            partition_id,
-            fence=fence,
-            struct_copy=encode_entry(entry),
-            index_is_ours=index_is_ours,
-            is_traced=index_is_ours and partition_id in self._traced,
-        )
 
 
 def open_control_file(

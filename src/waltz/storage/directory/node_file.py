@@ -338,8 +338,9 @@ class NodeFile:
         struct_copy: bytes,
         index_is_ours: bool,
         is_traced: bool = False,
-    ) -> None:
-        """Replace the slot; return once both copies are durable. Raises SegmentFailedError."""
+    ) -> Slot:
+        """Replace the slot; return the new one once both copies are durable. Raises
+        SegmentFailedError."""
         found = self._slots.get(partition_id, EMPTY_SLOT)
         number = 0 if isinstance(found, CorruptionError) else found.sequence_number
         slot = Slot(fence, struct_copy, index_is_ours, number + 1, is_traced)
@@ -347,6 +348,7 @@ class NodeFile:
         for start in self._starts:
             self._file.write(start + NODE_HEADER_BYTES + SLOT_BYTES * partition_id, data)
         self._slots[partition_id] = slot
+        return slot
 
     def grow(self, disk: Disk, directory: str, partition_count: int) -> NodeFile:
         """Replace this file, in one step and durably, by one of more partitions; return the new

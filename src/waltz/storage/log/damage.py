@@ -163,6 +163,11 @@ class KnownDamage:
         """Replace the damage among the records `first` to `next_transaction_id - 1` by `found`."""
         self.ranges = united(without(self.ranges, first, next_transaction_id), found, firsts)
 
+    def at(self, transaction_id: TransactionId) -> DamagedRange | None:
+        """Return the range that the record is in, or None."""
+        found = damage_from(self.ranges, transaction_id)
+        return None if found is None or found.first > transaction_id else found
+
     def remember(self, durable_next: TransactionId) -> None:
         """Write the known damage to the file, if it has changed and the disk allows.
 

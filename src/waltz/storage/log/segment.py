@@ -331,21 +331,20 @@ class Segment:
         if count > 0:
             self.read(last_transaction_id, count_max=1, bytes_max=RECORD_BYTES_MAX)
             size = int(self._offsets(count - 1, 1)[1])
+        failure: OSError | None = None
         try:
             self.index.resize(count)
             self._preallocation.truncate(size)
             self.data_file.sync()
         except OSError as error:
-            # Nobody knows how much of this is on disk: the records to be cut are not read any more.
-            self._forget_after(next_transaction_id, size)
-            self._fail(f"truncation to transaction {last_transaction_id}", error)
-        self._forget_after(next_transaction_id, size)
-
-    def _forget_after(self, next_transaction_id: TransactionId, size: int) -> None:
-        self._indexed_count = next_transaction_id - self.first_transaction_id
+            failure = error
+        # Even if nobody knows how much of this is on disk, what was to be cut is not read any more.
+        self._indexed_count = count
         self.size = self.durable_size = size
         self.next_transaction_id = self.durable_next = next_transaction_id
         self.has_lost_end = False
+        if failure is not None:
+            self._fail(f"truncation to transaction {last_transaction_id}", failure)
 
     def correct_index(self, start: TransactionId, offsets: NDArray[np.int64]) -> int:
         """Replace the entries of the records from `start` on by `offsets`, durably; where an offset

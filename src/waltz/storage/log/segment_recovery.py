@@ -88,6 +88,9 @@ class Trust:
     """The segment that begins here had both its files; NOTHING: no trace was kept."""
 
 
+NO_TRUST: Final = Trust(local_low_water_mark=NOTHING, index_is_proof=False)
+
+
 def open_segment(
     home: SegmentHome,
     first_transaction_id: TransactionId,

@@ -1,12 +1,15 @@
-"""A chain of segments on a simulated disk, to fill and to spoil: what its tests share."""
+"""Logs of one partition for tests: nine records of 100 bytes in each segment."""
 
 from __future__ import annotations
 
 from tests.storage.support import DIRECTORY, batch, fresh_disk, home, t
-from waltz.errors import CorruptionError
+from waltz.errors import (
+    CorruptionError,
+)
 from waltz.sim.simulated_disk import SimulatedDisk
+from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.log.segment_recovery import TornTail, Trust
-from waltz.storage.log.segments import ScrubStep, SegmentChain
+from waltz.storage.log.segments import SegmentChain
 
 THRESHOLD = 1000
 """Nine records of 100 bytes, and one more."""
@@ -65,7 +68,7 @@ def readable(chain: SegmentChain) -> list[int]:
     found = []
     for number in range(chain.next_transaction_id):
         try:
-            records = chain.read(t(number), count_max=1, bytes_max=1)
+            records = chain.records.read(t(number), count_max=1, bytes_max=1)
         except CorruptionError:
             continue
         assert records == batch(number, 1, size=60)
@@ -77,7 +80,7 @@ def scrub_all(chain: SegmentChain, bytes_max: int = 500) -> ScrubStep:
     """Scrub everything step by step; return the sum of the steps."""
     position, total = t(0), ScrubStep(t(0), 0, 0, (), 0)
     while position < chain.next_transaction_id:
-        step = chain.scrub(position, bytes_max)
+        step = chain.records.scrub(position, bytes_max)
         assert step.next_transaction_id > position
         assert step.bytes_read <= bytes_max + 100
         position = step.next_transaction_id
