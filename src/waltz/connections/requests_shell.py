@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, assert_never
+from concurrent.futures import wait
+from typing import Any, Final, TypeVar, assert_never
 
 from waltz.connections.pending_requests import (
     Answered,
@@ -31,6 +32,10 @@ from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.message import Message
+
+LOOP_LOOK_SECONDS: Final = 1.0
+"""A worker's thread that waits for the loop looks this often whether there still is one."""
+
 
 T = TypeVar("T")
 
@@ -210,4 +215,7 @@ def wait_on_loop(
     except RuntimeError:
         coroutine.close()
         raise ClientClosedError("client closed") from None
+    while not wait([waiting], LOOP_LOOK_SECONDS).done:
+        if loop.is_closed():  # it will never run the work that came in its last turn
+            raise ClientClosedError("client closed")
     return waiting.result()
