@@ -203,7 +203,7 @@ def test_who_waits_for_a_mark_that_no_server_tells_learns_that_the_partition_is_
             await cluster.coordinator.assign({cluster.server.address: {1: 1}})
             waiting = asyncio.create_task(client.wait_until_applied())
             runner = client.engine.runner(0)
-            await until(lambda: bool(client.engine._requests._marks))
+            await until(lambda: bool(client.engine._requests._marks.get(PartitionId(0))))
             await client.set_partitions({1})
             with pytest.raises(PartitionInactiveError):
                 await waiting
