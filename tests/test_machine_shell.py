@@ -314,3 +314,27 @@ def test_room_is_given_once_the_mailbox_was_drained() -> None:
         await waiting
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_tasks_that_wait_for_room_in_a_mailbox_go_on_once_its_machine_is_gone(
+    is_cancelled: bool,
+) -> None:
+    async def scenario() -> None:
+        machine, mailbox = Recorder(), Mailbox[str](LoopClock(), capacity=1)
+        running = asyncio.create_task(run(machine, mailbox, host(), lambda _: None))
+        await asyncio.sleep(0)
+        if is_cancelled:
+            running.cancel()
+        else:
+            mailbox.put("end")
+            while not machine.closed:
+                await asyncio.sleep(0)
+        mailbox.put("a")
+        async with asyncio.timeout(10):
+            waiting = asyncio.create_task(mailbox.room())
+            await asyncio.wait([running])
+            await waiting
+            await mailbox.room()
+
+    asyncio.run(scenario())

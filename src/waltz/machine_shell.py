@@ -45,6 +45,7 @@ class Mailbox(Generic[E]):
         """The events that wait, in order of arrival; only `put` and `take` change them."""
         self._senders: list[asyncio.Future[None]] = []
         """Resolved once there is room."""
+        self._is_closed = False
 
     def put(self, event: E) -> None:
         if not self.events and self.wake is not None:
@@ -52,8 +53,8 @@ class Mailbox(Generic[E]):
         self.events.append(event)
 
     async def room(self) -> None:
-        """Return once fewer than `capacity` events wait."""
-        while len(self.events) >= self._capacity:
+        """Return once fewer than `capacity` events wait, or no machine takes them any more."""
+        while len(self.events) >= self._capacity and not self._is_closed:
             sender: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._senders.append(sender)
             await sender
@@ -62,11 +63,19 @@ class Mailbox(Generic[E]):
         """Return all events that wait."""
         events, self.events = self.events, []
         if self._senders:
-            senders, self._senders = self._senders, []
-            for sender in senders:
-                if not sender.done():
-                    sender.set_result(None)
+            self._wake_senders()
         return events
+
+    def close(self) -> None:
+        """Let the tasks that wait for room continue: the machine takes no more events."""
+        self._is_closed = True
+        self._wake_senders()
+
+    def _wake_senders(self) -> None:
+        senders, self._senders = self._senders, []
+        for sender in senders:
+            if not sender.done():
+                sender.set_result(None)
 
     async def drain(self, until: float | None) -> list[E]:
         """Return all events that wait, at least one unless the clock reaches `until` first."""
@@ -168,6 +177,7 @@ class Turns(Generic[E, F]):
             await self._over
         finally:
             self._mailbox.wake = None
+            self._mailbox.close()
             self._arm(None)
             self._over.cancel()
 

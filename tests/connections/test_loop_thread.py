@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import Future
+
 import pytest
 
 from waltz.connections.loop_thread import LoopThread
@@ -22,3 +25,19 @@ def test_a_loop_thread_refuses_what_would_wait_for_itself() -> None:
     thread.stop()
     with pytest.raises(ClientClosedError):
         thread.call(nothing())
+
+
+def test_work_that_comes_as_the_loop_ends_ends_with_an_error() -> None:
+    """The loop accepts it in its last turn, and would run it in the next."""
+
+    class Late(LoopThread):
+        late: Future[None]
+
+        async def wind_up(self) -> None:
+            await super().wind_up()
+            self.late = self.begin(asyncio.sleep(0))
+
+    thread = Late("waltz-test")
+    thread.stop()
+    with pytest.raises(ClientClosedError):
+        thread.late.result(10)

@@ -148,19 +148,46 @@ def test_one_mark_request_serves_all_who_ask() -> None:
     """PM-36."""
     world = World()
     world.step(PartitionAttached(P1, 0))
-    (sending,) = world.step(MarkWanted(P1), MarkWanted(P1))
+    (sending,) = world.step(MarkWanted(P1, 1), MarkWanted(P1, 2))
     assert isinstance(sending, SendRequests)
     assert [type(message) for message in sending.messages] == [HighWaterMarkRequest]
-    assert world.step(MarkWanted(P1)) == []
     answer = HighWaterMarkResponse(request_id(P1), TransactionId(99))
-    assert world.hear(answer) == [MarkArrived(P1, TransactionId(99))]
+    assert world.hear(answer) == [MarkArrived(P1, TransactionId(99), 2)]
     assert world.hear(answer) == []
+    assert world.machine.deadline is None
+
+
+def test_a_request_that_was_sent_before_is_no_answer_for_who_asks_after_it() -> None:
+    """Its answer may be of a time before something was appended that the caller knows of."""
+    world = World()
+    world.step(PartitionAttached(P1, 0), MarkWanted(P1, 1))
+    (sending,) = world.step(MarkWanted(P1, 2), MarkWanted(P1, 3))
+    assert isinstance(sending, SendRequests)
+    (later,) = sending.messages
+    assert isinstance(later, HighWaterMarkRequest)
+    before = HighWaterMarkResponse(request_id(P1), TransactionId(99))
+    assert world.hear(before) == [MarkArrived(P1, TransactionId(99), 1)]
+    after = HighWaterMarkResponse(later.request_id, TransactionId(100))
+    assert world.hear(after) == [MarkArrived(P1, TransactionId(100), 3)]
+    assert world.machine.deadline is None
+
+
+def test_an_answer_to_a_request_that_was_repeated_is_no_answer_to_a_later_one() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
+    (sending,) = world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)
+    assert isinstance(sending, SendRequests)
+    (again,) = sending.messages
+    assert isinstance(again, HighWaterMarkRequest)
+    assert world.hear(HighWaterMarkResponse(request_id(P0), TransactionId(5)))
+    world.step(MarkWanted(P0, 2))
+    assert world.hear(HighWaterMarkResponse(again.request_id, TransactionId(5))) == []
 
 
 def test_a_mark_request_without_an_answer_is_repeated() -> None:
     """Hazard H2."""
     world = World()
-    world.step(PartitionAttached(P0, 0), MarkWanted(P0))
+    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
     (sending,) = world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)
     assert isinstance(sending, SendRequests)
     world.step(PartitionDetached(P0, 0))
@@ -173,10 +200,16 @@ def test_a_mark_request_without_an_answer_is_repeated() -> None:
 def test_a_mark_from_a_server_that_is_recovering_is_no_answer() -> None:
     """Hazard H8."""
     world = World()
-    world.step(PartitionAttached(P0, 0), MarkWanted(P0))
+    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
     assert world.hear(HighWaterMarkResponse(request_id(P0), TransactionId(-(2**63)))) == []
     empty = HighWaterMarkResponse(request_id(P0), TransactionId(-1))
-    assert world.hear(empty) == [MarkArrived(P0, TransactionId(-1))]
+    assert world.hear(empty) == []
+    (sending,) = world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)
+    assert isinstance(sending, SendRequests)
+    (again,) = sending.messages
+    assert isinstance(again, HighWaterMarkRequest)
+    empty = HighWaterMarkResponse(again.request_id, TransactionId(-1))
+    assert world.hear(empty) == [MarkArrived(P0, TransactionId(-1), 1)]
 
 
 def test_a_feed_on_this_connection_breaks_it() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.client.applications import Recorder
 from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
@@ -69,7 +70,7 @@ def test_the_policy_is_asked_per_attempt_and_the_last_error_has_the_earlier_ones
     async def work(cluster: FakeCluster) -> None:
         policy = Asked(retries)
         options = ClientOptions(retry_policy=policy)
-        async with AsyncWaltzClient(cluster.host, NoCallbacks(), options) as client:
+        async with AsyncWaltzClient(cluster.host, Recorder(), options) as client:
             silent(cluster)
             with pytest.raises(ConnectionLostError, match="high-water mark") as raised:
                 await ask_through_breaks(client, cluster, retries + 1)
@@ -85,7 +86,7 @@ def test_by_default_a_read_goes_on_after_a_break() -> None:
     """LC-72, LC-81."""
 
     async def work(cluster: FakeCluster) -> None:
-        async with AsyncWaltzClient(cluster.host, NoCallbacks()) as client:
+        async with AsyncWaltzClient(cluster.host, Recorder()) as client:
             partitions = dict(cluster.server.partitions)
             silent(cluster)
             asking = asyncio.create_task(ask_through_breaks(client, cluster, 3))

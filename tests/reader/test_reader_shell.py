@@ -291,6 +291,21 @@ def test_a_closed_reader_ends_its_reads() -> None:
     run_with_cluster(work)
 
 
+def test_a_closed_reader_ends_its_reads_of_partitions_without_a_server() -> None:
+    async def work(cluster: FakeCluster) -> None:
+        reader = opened(cluster, timeout_seconds=60.0)
+        await reader.start()
+        await cluster.coordinator.assign({})
+        await until(lambda: not reader._source.current.partitions)
+        following = asyncio.create_task(anext(reader.follow(0, 0)))
+        await until(lambda: not reader._view_changed.is_set())
+        await reader.close()
+        with pytest.raises(ClientClosedError):
+            await following
+
+    run_with_cluster(work)
+
+
 def test_a_reader_that_is_closed_while_it_connects_ends_its_reads() -> None:
     async def work(cluster: FakeCluster) -> None:
         network = MovingNetwork()

@@ -7,7 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from waltz.sim.judges.anomalies import check_anomalies
-from waltz.sim.judges.history import ContextVerdict, Ending, FedRecord, History
+from waltz.sim.judges.history import (
+    ContextVerdict,
+    Ending,
+    EndlessWait,
+    FedRecord,
+    History,
+    WaitTold,
+)
 from waltz.sim.judges.payload import Payload
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
@@ -29,6 +36,8 @@ def clean() -> History:
         history.end(context, ContextVerdict.COMMITTED)
     for follower in ("a", "b"):
         history.feed(follower, P).extend(fed(number, number + 1) for number in range(4))
+    before, mark = TransactionId(2), TransactionId(3)
+    history.waits.append(WaitTold("b", {P: mark}, {P: before}, {P: mark}))
     return history
 
 
@@ -85,6 +94,18 @@ def swap(history: History) -> None:
         history.feed(follower, P)[1:3] = [fed(1, 3), fed(2, 2)]
 
 
+def return_early(history: History) -> None:
+    history.waits[0] = history.waits[0]._replace(after={P: TransactionId(2)})
+
+
+def return_what_was_true_before(history: History) -> None:
+    history.waits[0] = history.waits[0]._replace(told={P: TransactionId(1)})
+
+
+def never_return(history: History) -> None:
+    history.endless.append(EndlessWait("b", "that it has applied all"))
+
+
 @pytest.mark.parametrize(
     ("spoil", "name"),
     [
@@ -98,6 +119,9 @@ def swap(history: History) -> None:
         (show_what_was_refused, "aborted read"),
         (show_what_was_said_to_be_unwritten, "aborted read"),
         (swap, "wrong order"),
+        (return_early, "early return"),
+        (return_what_was_true_before, "stale mark"),
+        (never_return, "endless wait"),
     ],
 )
 def test_every_anomaly_is_found(spoil: Callable[[History], None], name: str) -> None:

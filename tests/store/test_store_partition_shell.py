@@ -242,6 +242,32 @@ def test_the_next_owner_finds_everything_and_fences_the_last(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+def test_a_read_that_waits_for_a_session_ends_with_a_partition_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody opens a session, or closes the machine, from then on."""
+
+    async def main() -> None:
+        async with world(tmp_path) as (host, nodes):
+            await nodes.stop_all()
+            store = Store(host)
+            reading = asyncio.create_task(store.partition.read(TransactionId(0), 1))
+            await asyncio.sleep(0)
+
+            def fail(*_: object) -> None:
+                raise AssertionError("a mistake")
+
+            monkeypatch.setattr(store.partition._keeper, "step", fail)
+            store.partition.append([new_record("x")])
+            with pytest.raises(PartitionNotReadyError, match="was closed"):
+                await reading
+            with pytest.raises(AssertionError, match="a mistake"):
+                await store.close()
+            await store.connections.close()
+
+    asyncio.run(main())
+
+
 def test_losing_a_replica_interrupts_nothing_and_its_return_starts_a_session(
     tmp_path: Path,
 ) -> None:

@@ -196,7 +196,8 @@ class AsyncWaltzClient(ClientFacts):
         marks: dict[PartitionId, TransactionId] = {}
 
         async def wait(runner: PartitionRunner) -> None:
-            mark = await self._mark_within(runner.partition_id, timeout_seconds)
+            asking = self._mark_within(runner.partition_id, timeout_seconds)
+            mark = await runner.unless_ended(asking)
             marks[runner.partition_id] = mark
             await runner.applied(mark)
 

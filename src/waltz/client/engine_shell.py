@@ -246,6 +246,7 @@ class ClientEngine:
                     del self.runners[runner.partition_id]
                 self.identity.forget(runner)
                 runner.end()
+            self.check_open()
             self._change_view(self._source.current)
 
     def _block(
@@ -341,7 +342,8 @@ class ClientEngine:
         seconds_max = self._options.close_seconds_max
         if self._is_started:
             self._requests.stop(error)
-            await end_submissions(self.runners.values(), self.submissions, error, seconds_max)
+            runners = [*self.runners.values()]  # `set_partitions` may be removing some
+            await end_submissions(runners, self.submissions, error, seconds_max)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):
                 await self.listening.told()

@@ -81,7 +81,7 @@ class ClientIdentity:
         self._is_holding = True
         for runner in self._runners.values():
             runner.mailbox.put(AppendsHeld())
-        while not all(runner.machine.is_settled for runner in self._runners.values()):
+        while not all(runner.is_settled for runner in self._runners.values()):
             self._changed.clear()
             await self._changed.wait()
         logger.info("client_id_renewed client_id=%d before=%d", client_id, self.client_id)

@@ -13,7 +13,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -43,6 +44,8 @@ class LoopThread:
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._process_id = os.getpid()
         self._loop = loop or _new_loop()
+        self._begun: dict[Future[Any], None] = {}
+        """Work that has not ended; the loop may end before it runs some of it."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -73,12 +76,17 @@ class LoopThread:
         """
         try:
             self.check_process()
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            begun = asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException as error:
             work.close()
             if isinstance(error, RuntimeError):
                 raise AlreadyClosedError from None
             raise
+        self._begun[begun] = None
+        begun.add_done_callback(lambda ended: self._begun.pop(ended, None))
+        if self._loop.is_closed():
+            self._end_begun()
+        return begun
 
     @property
     def is_elsewhere(self) -> bool:
@@ -108,6 +116,13 @@ class LoopThread:
             self._loop.run_until_complete(self.wind_up())
         finally:
             self._loop.close()
+            self._end_begun()
+
+    def _end_begun(self) -> None:
+        """End the calls that wait for work which the loop, closed by now, will never run."""
+        for begun in list(self._begun):
+            with suppress(InvalidStateError):
+                begun.set_exception(ClientClosedError("closed while a call waited"))
 
     async def wind_up(self) -> None:
         """End tasks that were cut short, or asyncio would complain. The loop's last work."""

@@ -54,10 +54,13 @@ class BodiesWanted:
 
 @dataclass(frozen=True, slots=True)
 class MarkWanted:
-    """A caller waits for the server's high-water mark; callers share a request under way
-    (PM-36)."""
+    """A caller waits for the server's high-water mark, as it is after the call: an answer to a
+    request that was sent before may be of a time before the call. Callers that come together share
+    a request (PM-36)."""
 
     partition_id: PartitionId
+    number: int
+    """Greater than that of any caller before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,11 @@ class DataArrived:
 
 @dataclass(frozen=True, slots=True)
 class MarkArrived:
+    """The answer for all callers up to that number."""
+
     partition_id: PartitionId
     high_water_mark: TransactionId
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +126,11 @@ class _Partition:
     attempts: dict[TransactionId, int] = field(default_factory=dict)
     unsent: deque[TransactionId] = field(default_factory=deque)
     in_flight: dict[TransactionId, None] = field(default_factory=dict)
-    mark_wanted: bool = False
+    mark_wanted: int | None = None
+    """The number of the last caller that waits for the mark."""
     mark_due_at: float | None = None
+    mark_asked: dict[int, int] = field(default_factory=dict)
+    """The last caller for each request under way, by the request's sequence number."""
 
 
 class PendingRequests:
@@ -192,16 +201,15 @@ class PendingRequests:
                 self._waiting[event.partition_id] = None
             case MarkWanted():
                 partition = self._partition(event.partition_id)
-                if not partition.mark_wanted:
-                    partition.mark_wanted = True
-                    partition.mark_due_at = now
+                partition.mark_wanted = event.number
+                partition.mark_due_at = now
             case PartitionAttached():
                 self._detach(event.partition_id, None)
                 partition = self._partition(event.partition_id)
                 partition.connection_sequence = event.connection_sequence
                 self._in_flight.setdefault(event.connection_sequence, 0)
                 self._waiting[event.partition_id] = None
-                if partition.mark_wanted:
+                if partition.mark_wanted is not None:
                     partition.mark_due_at = now
             case PartitionDetached():
                 self._detach(event.partition_id, event.connection_sequence)
@@ -221,6 +229,7 @@ class PendingRequests:
         if sequence is None or connection_sequence not in (None, sequence):
             return
         partition.connection_sequence = None
+        partition.mark_asked.clear()
         self._in_flight[sequence] -= len(partition.in_flight)
         if not any(each.connection_sequence == sequence for each in self._partitions.values()):
             del self._in_flight[sequence]
@@ -263,11 +272,14 @@ class PendingRequests:
     def _receive_mark(self, message: HighWaterMarkResponse) -> None:
         partition_id = message.request_id.partition_id
         partition = self._partition(partition_id)
+        number = partition.mark_asked.pop(message.request_id.sequence_number, None)
         # A recovering server may report a mark below that of an empty log (hazard H8): ask again.
-        if partition.mark_wanted and message.transaction_id >= NOTHING:
-            partition.mark_wanted = False
-            partition.mark_due_at = None
-            self._effects.append(MarkArrived(partition_id, message.transaction_id))
+        if number is None or message.transaction_id < NOTHING:
+            return
+        self._effects.append(MarkArrived(partition_id, message.transaction_id, number))
+        if number == partition.mark_wanted:
+            partition.mark_wanted = partition.mark_due_at = None
+            partition.mark_asked.clear()
 
     def _ask_mark(self, partition_id: PartitionId, partition: _Partition, now: float) -> None:
         sequence = partition.connection_sequence
@@ -275,9 +287,10 @@ class PendingRequests:
         if sequence is None:  # asked once the partition is attached
             return
         partition.mark_due_at = now + HIGH_WATER_MARK_REQUEST_SECONDS
-        self._outboxes.setdefault(sequence, []).append(
-            HighWaterMarkRequest(self._next_request_id(partition_id))
-        )
+        request_id = self._next_request_id(partition_id)
+        assert partition.mark_wanted is not None, "due"
+        partition.mark_asked[request_id.sequence_number] = partition.mark_wanted
+        self._outboxes.setdefault(sequence, []).append(HighWaterMarkRequest(request_id))
 
     def _send(self) -> None:
         """Fill the room of each connection by turns: a partition with many requests must not keep

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, assert_never
+from concurrent.futures import wait
+from typing import Any, Final, TypeVar, assert_never
 
 from waltz.connections.pending_requests import (
     Answered,
@@ -31,6 +33,10 @@ from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.message import Message
+
+LOOP_LOOK_SECONDS: Final = 1.0
+"""A worker's thread that waits for the loop looks this often whether there still is one."""
+
 
 T = TypeVar("T")
 
@@ -61,7 +67,9 @@ class Requests:
         self._machine = PendingRequests(client_id)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
-        self._marks: dict[PartitionId, list[asyncio.Future[TransactionId]]] = {}
+        self._marks: dict[PartitionId, dict[asyncio.Future[TransactionId], int]] = {}
+        """The callers that wait for a mark, with their numbers."""
+        self._numbers = itertools.count(1)
         self._fragile: dict[PartitionId, dict[asyncio.Future[Any], Operation]] = {}
         """Calls that end with the connection they were sent on."""
         self._closed: Exception | None = None
@@ -101,17 +109,21 @@ class Requests:
     async def high_water_mark(
         self, partition_id: PartitionId, *, fragile: bool = False
     ) -> TransactionId:
-        """Return the partition's high-water mark as its server knows it.
+        """Return the partition's high-water mark as its server knows it after this call.
 
         Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
         self._check_open()
         future: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
-        self._marks.setdefault(partition_id, []).append(future)
-        self._mailbox.put(MarkWanted(partition_id))
+        waiting = self._marks.setdefault(partition_id, {})
+        waiting[future] = number = next(self._numbers)
+        self._mailbox.put(MarkWanted(partition_id, number))
         if fragile:
             self._break_with_connection(partition_id, future, Operation.HIGH_WATER_MARK)
-        return await future
+        try:
+            return await future
+        finally:
+            del waiting[future]
 
     def _break_with_connection(
         self, partition_id: PartitionId, future: asyncio.Future[Any], operation: Operation
@@ -133,7 +145,6 @@ class Requests:
                 future.set_exception(error)
                 future.exception()  # the caller may have gone
         self._fetches.clear()
-        self._marks.clear()
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -174,8 +185,8 @@ class Requests:
             case SendRequests():
                 self._send(effect.connection_sequence, effect.messages)
             case MarkArrived():
-                for future in self._marks.pop(effect.partition_id, ()):
-                    if not future.done():
+                for future, number in self._marks.get(effect.partition_id, {}).items():
+                    if number <= effect.number and not future.done():
                         future.set_result(effect.high_water_mark)
             case BreakConnection():
                 self._break_off(effect.connection_sequence, effect.reason)
@@ -210,4 +221,7 @@ def wait_on_loop(
     except RuntimeError:
         coroutine.close()
         raise ClientClosedError("client closed") from None
+    while not wait([waiting], LOOP_LOOK_SECONDS).done:
+        if loop.is_closed():  # it will never run the work that came in its last turn
+            raise ClientClosedError("client closed")
     return waiting.result()

@@ -142,6 +142,7 @@ class AsyncLogReader:
     async def close(self) -> None:
         """Idempotent; reads under way end with ClientClosedError."""
         self._error = self._error or ClientClosedError("reader closed")
+        self._view_changed.set()
         if self._requests is not None:
             self._requests.stop()
         for _, _, connection in self._feeds.values():

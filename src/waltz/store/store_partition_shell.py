@@ -149,6 +149,8 @@ class StorePartition:
         self._exchanges: dict[ReplicaLink, StorageExchange] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fault: BaseException | None = None
+        self._is_over = False
+        """Whether `run` has ended, however it did."""
         self._words = ReplicaWords()
         self._opened_at = 0.0
         self._look: asyncio.Task[None] | None = None
@@ -184,6 +186,7 @@ class StorePartition:
             self._start(self._tell_obstacles())
             await self._turns.run()
         finally:
+            self._is_over = True
             self._opened.set()
             tasks = [*self._tasks]
             for task in tasks:
@@ -276,7 +279,7 @@ class StorePartition:
                 self._ask(effect.link, wanted, answers)
             if read.batch is not None:
                 return read.batch
-            if read.failure is not None or self._keeper.closed:
+            if read.failure is not None or self._is_over or self._keeper.closed:
                 kind = UnreadableError if read.is_unreadable else UnavailableError
                 raise kind(
                     f"cannot read transaction {first} of partition {self.partition_id}:"
@@ -289,7 +292,7 @@ class StorePartition:
         try:
             async with asyncio.timeout(STORAGE_REQUEST_SECONDS_MAX):
                 while (mark := self._keeper.high_water_mark) is None:
-                    if self._keeper.closed:
+                    if self._is_over or self._keeper.closed:
                         raise PartitionNotReadyError(f"partition {self.partition_id} was closed")
                     await self._opened.wait()
         except TimeoutError:

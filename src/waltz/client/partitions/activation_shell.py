@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from waltz.client.appends.submissions_shell import Submissions
 from waltz.client.partitions.client_partition_events import PartitionClosed
@@ -40,7 +40,7 @@ async def deactivate(
 
 
 async def end_submissions(
-    runners: Iterable[PartitionRunner],
+    runners: Sequence[PartitionRunner],
     submissions: Submissions,
     error: Exception,
     seconds_max: float,

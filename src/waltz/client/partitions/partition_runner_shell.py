@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar, assert_never
+from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
 from uuid import UUID
 
 from waltz.client.appends.gate import Gate
@@ -69,6 +69,7 @@ from waltz.errors import (
     LocalProtocolError,
     PartitionBlockedError,
     PostponedError,
+    WaltzError,
 )
 from waltz.host import Host
 from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN, CLIENT_MAILBOX_EVENTS_MAX
@@ -166,6 +167,8 @@ class PartitionRunner:
         self._waiting: list[tuple[TransactionId, asyncio.Future[None]]] = []
         self._prepared: Transactions | None = None
         self._outcomes: dict[RequestId, list[asyncio.Future[TransactionId | None]]] = {}
+        self._asking: dict[asyncio.Task[Any], None] = {}
+        """Questions to servers that end with the partition."""
 
     def start(self) -> None:
         services = self._services
@@ -192,17 +195,60 @@ class PartitionRunner:
         """Whether the partition takes no more of what its connection brings."""
         return self._error is not None or self.machine.closed
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is undecided that was sent under the present client ID, and nothing is
+        sent under it any more."""
+        return self.machine.closed or self.machine.is_settled
+
+    async def unless_ended(self, question: Coroutine[Any, Any, T]) -> T:
+        """Return the answer to `question`, which may wait for a server as long as there is none.
+
+        Raises what `question` raises, or what the partition ends with before there is an answer.
+        """
+        if self._error is not None:
+            question.close()
+        self._check_open()
+        asking = asyncio.create_task(question)
+        self._asking[asking] = None
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and not caller.cancelling():
+                self._check_open()
+            raise
+        finally:
+            del self._asking[asking]
+
+    def _check_open(self) -> None:
+        """Raises what the partition has ended with."""
+        if self._error is not None:
+            raise self._error
+
     async def outcome(self, request_id: RequestId, after: TransactionId) -> TransactionId | None:
         """Return where the append is in the log; None if it is not there and never will be.
 
         Raises LocalProtocolError: nobody can say; and what the partition ended with.
         """
-        if self._error is not None:
-            raise self._error
+        self._check_open()
         future: asyncio.Future[TransactionId | None] = asyncio.get_running_loop().create_future()
         self._outcomes.setdefault(request_id, []).append(future)
         self.mailbox.put(OutcomeWanted(request_id, after))
-        return await future
+        try:
+            return await future
+        finally:
+            self._forget_question(request_id, future)
+
+    def _forget_question(
+        self, request_id: RequestId, future: asyncio.Future[TransactionId | None]
+    ) -> None:
+        """Forget a caller that was answered, or waits no longer."""
+        waiting = self._outcomes.get(request_id, [])
+        if future in waiting:
+            waiting.remove(future)
+            if not waiting:
+                del self._outcomes[request_id]
 
     async def applied(self, transaction_id: TransactionId) -> None:
         """Return once the application has applied the transaction, and all before it.
@@ -210,8 +256,7 @@ class PartitionRunner:
         Raises PartitionBlockedError: the next one cannot be applied; and what the partition ended
         with.
         """
-        if self._error is not None:
-            raise self._error
+        self._check_open()
         if self._applied_through is not None and self._applied_through >= transaction_id:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -248,6 +293,8 @@ class PartitionRunner:
         """End all questions with `error`, open ones and later ones: no answer will come."""
         self._error = self._error or error
         self._room.set()
+        for asking in self._asking:
+            asking.cancel()
         self.fail_waiting(error)
         for futures in self._outcomes.values():
             for future in futures:
@@ -332,6 +379,8 @@ class PartitionRunner:
         try:
             failures = 0
             while True:
+                if self.has_ended:
+                    return
                 snapshot = services.snapshot()
                 try:
                     loaded = await services.call(
@@ -362,9 +411,11 @@ class PartitionRunner:
                 mark = self.high_water_mark
                 # All that a partition holds that was added meanwhile came later than the client.
                 if not self.machine.mark_known and not self._is_added:
-                    mark = await services.requests.high_water_mark(partition_id)
-        except ClientClosedError:
-            return
+                    mark = await self.unless_ended(services.requests.high_water_mark(partition_id))
+        except WaltzError as error:
+            if self._is_end(error):
+                return
+            raise
         finally:
             self._loading = False
         # Submits may sample it from now on: the application's state is that of this mark.
@@ -394,8 +445,10 @@ class PartitionRunner:
                 outcome = await services.call(partial(apply, *wanted))
             if outcome.error is not None:
                 outcome = await self._park(transactions, outcome)
-        except ClientClosedError:
-            return
+        except WaltzError as error:
+            if self._is_end(error):
+                return
+            raise
         finally:
             self._idle.set()
         self._applied(own, transactions, outcome)
@@ -506,12 +559,15 @@ class PartitionRunner:
         if isinstance(chosen, ApplyOutcome):
             return chosen
         missing = [each for each in chosen if not each.has_data]
-        bodies = await services.requests.fetch(
-            self.partition_id, [each.transaction_id for each in missing]
-        )
+        wanted = [each.transaction_id for each in missing]
+        bodies = await self.unless_ended(services.requests.fetch(self.partition_id, wanted))
         for transaction, data in zip(missing, bodies, strict=True):
             transaction.provide_data(data)
         return None
+
+    def _is_end(self, error: WaltzError) -> bool:
+        """Return whether `error` is the end of the client or of the partition."""
+        return error is self._error or isinstance(error, ClientClosedError)
 
     def _move_mark(self, transaction_id: TransactionId) -> None:
         self.high_water_mark = transaction_id

@@ -56,6 +56,8 @@ class Application(WaltzClientCallbacks):
         self._accounts: dict[PartitionId, Accounts] = {}
         self.contexts_seen: set[int] = set()
         self.errors: list[str] = []
+        self.has_applied = asyncio.Event()
+        """Set whenever something was applied."""
 
     def accounts(self, partition_id: PartitionId) -> Accounts:
         return self._accounts.setdefault(partition_id, Accounts())
@@ -96,12 +98,16 @@ class Application(WaltzClientCallbacks):
             if payload.kind is EntryKind.COUNT:
                 self.values.update(((partition_id, key), value) for key, value in payload.entries)
             self.accounts(partition_id).apply(payload)
-        self.note("fed", self.name, partition_id, fed.transaction_id)
+        self.note_fed(partition_id, fed.transaction_id)
 
     def uncaught_exception(
         self, partition_id: PartitionId, transaction_id: TransactionId, error: Exception
     ) -> None:
         self.errors.append(f"{self.name} in partition {partition_id}: {error!r}")
+
+    def note_fed(self, partition_id: PartitionId, transaction_id: TransactionId) -> None:
+        self.note("fed", self.name, partition_id, transaction_id)
+        self.has_applied.set()
 
     def note(self, what: str, *facts: object) -> None:
         self._trace.note(self._now(), what, *facts)

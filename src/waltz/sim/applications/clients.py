@@ -23,8 +23,9 @@ from waltz.reader.transaction_columns import TransactionColumns
 from waltz.sim.applications.application import Application, Intent
 from waltz.sim.applications.bulks import BulkCall
 from waltz.sim.applications.databases import DatabaseApplication
+from waltz.sim.applications.waits import LEAVING_SHARE, WAITING_SHARE, Waits, is_told
 from waltz.sim.applications.workloads import ClientPlan, draw_intent
-from waltz.sim.judges.history import ContextVerdict, FedRecord, OutcomeTold
+from waltz.sim.judges.history import ContextVerdict, EndlessWait, FedRecord, OutcomeTold
 from waltz.sim.loop import PROCESS
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.sites import until_stopped
@@ -94,6 +95,11 @@ class SimulatedClient:
         self._asking.setstate(
             random.getstate()
         )  # a sequence of its own, so that the draws of what is submitted do not change
+        again = Random()
+        again.setstate(random.getstate())
+        self._waiting = Random(f"waits {again.getrandbits(64)}")
+        self._waits = self._waiting.random() < WAITING_SHARE
+        self._leaves = not field.grows and self._waiting.random() < LEAVING_SHARE
         self._of_last_life: list[Intent] = []
         self._intents: list[Intent] = []
         self._begun_count = 0
@@ -142,6 +148,13 @@ class SimulatedClient:
     def _servers(self) -> Sequence[Address]:
         return self._field.server_addresses if self.plan.by_servers else ()
 
+    @property
+    def _chosen(self) -> frozenset[PartitionId] | None:
+        """The partitions to begin with, for a client that changes them; else None."""
+        if not (self._waits and self._leaves):
+            return None
+        return frozenset(map(PartitionId, range(self._field.partition_count)))
+
     # Writing
 
     async def _work(self, host: Host) -> None:
@@ -150,10 +163,17 @@ class SimulatedClient:
             protocol_version_max=self._field.next_version(self.name),
             servers=self._servers,
             refresh_seconds=self.plan.refresh_seconds,
+            partitions=self._chosen,
         )
         process = PROCESS.get()
         try:
-            async with AsyncWaltzClient(host, self.application, options) as client:
+            async with (
+                AsyncWaltzClient(host, self.application, options) as client,
+                asyncio.TaskGroup() as group,
+            ):
+                if self._waits:
+                    waits = Waits(client, self.application, self._field.peace, self._waiting)
+                    group.create_task(waits.run(leaves=options.partitions is not None))
                 await self._submit_all(client)
                 await self._field.peace.wait()
         finally:
@@ -198,23 +218,17 @@ class SimulatedClient:
         return bulk
 
     async def _ask(self, client: AsyncWaltzClient, intent: Intent) -> None:
-        """Ask for the outcome of the last attempt of `intent`, while it is under way or later,
-        until there is an answer or peace."""
+        """Ask for the outcome of the last attempt of `intent`, while it is under way or later."""
         await asyncio.sleep(self._asking.uniform(0.0, ASKED_SECONDS_MAX))
         request_id = intent.request_id
         if request_id is None:
             return
+        history = self.application.history
         asking = asyncio.ensure_future(client.outcome(request_id, intent.executed_at))
-        peace = asyncio.ensure_future(self._field.peace.wait())
-        try:
-            await asyncio.wait([asking, peace], return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                with suppress(WaltzError):  # closed, or a server that is too old to tell
-                    told = OutcomeTold(self.name, request_id, asking.result())
-                    self.application.history.outcomes.append(told)
-        finally:
-            asking.cancel()
-            peace.cancel()
+        endless = EndlessWait(self.name, f"the outcome of context {intent.number}")
+        if await is_told(asking, self._field.peace, history, endless):
+            with suppress(WaltzError):  # closed, or a server that is too old to tell
+                history.outcomes.append(OutcomeTold(self.name, request_id, asking.result()))
 
     # Reading
 

@@ -221,7 +221,7 @@ class DatabaseApplication(SqlCallbacks, Application):
             for fed in self._database.applied(partition_id, len(feed)):
                 feed.append(fed)
                 self._know(partition_id, fed)
-                self.note("fed", self.name, partition_id, fed.transaction_id)
+                self.note_fed(partition_id, fed.transaction_id)
 
     def _know(self, partition_id: PartitionId, fed: FedRecord) -> None:
         self.marks[partition_id] = fed.transaction_id

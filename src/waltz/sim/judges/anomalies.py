@@ -1,4 +1,5 @@
-"""Anomalies of a log, judged from what its users saw alone, with Jepsen's names for them.
+"""Anomalies of a log, judged from what its users saw alone, with Jepsen's names for them; calls
+that wait for the log and return too early, or never, have names of their own.
 
 Owns no notion of a right log: each follower is compared with all others and with what the writers
 were told, so a log that is wrong in the same way for its last reader is found as well. Source:
@@ -12,12 +13,13 @@ from itertools import pairwise
 
 from waltz.sim.judges.history import ContextVerdict, FedRecord, History
 from waltz.sim.judges.payload import Payload
-from waltz.types import PartitionId, TransactionId
+from waltz.types import NOTHING, PartitionId, TransactionId
 
 
 def check_anomalies(history: History) -> list[str]:
     checks: Sequence[Callable[[History], list[str]]] = (
         polls, inconsistent_offsets, duplicates, lost_writes, aborted_reads, wrong_order,
+        early_returns, endless_waits,
     )  # fmt: skip
     return [violation for check in checks for violation in check(history)]
 
@@ -143,6 +145,34 @@ def wrong_order(history: History) -> list[str]:
                 f" is transaction {floor}"
             )
     return violations
+
+
+def early_returns(history: History) -> list[str]:
+    """A client that is told that all is applied has applied all that it is told of, and is told of
+    all that it had applied before."""
+    violations = []
+    for client, told, before, after in history.waits:
+        for partition_id, mark in told.items():
+            if after.get(partition_id, NOTHING) < mark:
+                violations.append(
+                    f"early return: {client} was told that transaction {mark} of partition"
+                    f" {partition_id} is applied; the last one applied was"
+                    f" {after.get(partition_id, NOTHING)}"
+                )
+            if mark < before.get(partition_id, NOTHING):
+                violations.append(
+                    f"stale mark: {client} was told that transaction {mark} of partition"
+                    f" {partition_id} is the last one; it had applied {before[partition_id]} before"
+                )
+    return violations
+
+
+def endless_waits(history: History) -> list[str]:
+    """A client that asks is told once nothing is appended any more and no fault strikes."""
+    return [
+        f"endless wait: {client} was never told {waited_for}"
+        for client, waited_for in history.endless
+    ]
 
 
 def _feeds(history: History) -> Iterator[tuple[str, PartitionId, list[FedRecord]]]:

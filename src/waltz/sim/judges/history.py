@@ -6,7 +6,7 @@ Owns the record that the checkers judge. Knows nothing of how the log works.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -64,6 +64,25 @@ class OutcomeTold(NamedTuple):
     """None: it is not in the log and never will be."""
 
 
+class WaitTold(NamedTuple):
+    """A call of `wait_until_applied` that has returned."""
+
+    client: str
+    told: Mapping[PartitionId, TransactionId]
+    """The marks that it returned."""
+    before: Mapping[PartitionId, TransactionId]
+    """The last transactions that the application had applied when the call began."""
+    after: Mapping[PartitionId, TransactionId]
+    """The last transactions that the application had applied when the call returned."""
+
+
+class EndlessWait(NamedTuple):
+    """A call that was given up in peace."""
+
+    client: str
+    waited_for: str
+
+
 @dataclass(slots=True)
 class SubmittedContext:
     """One transaction context and its whole course."""
@@ -91,6 +110,8 @@ class History:
     feeds: dict[str, dict[PartitionId, list[FedRecord]]] = field(default_factory=dict)
     """Per follower and partition, the fed transactions in order."""
     outcomes: list[OutcomeTold] = field(default_factory=list)
+    waits: list[WaitTold] = field(default_factory=list)
+    endless: list[EndlessWait] = field(default_factory=list)
     moment: int = 0
     ended_count: int = 0
     on_end: Callable[[], None] | None = None
