@@ -81,7 +81,7 @@ def _sending_again(execute: Callable[..., Any]) -> Callable[..., Any]:
         if submission.draft is None:
             return execute(submission)
         calls.tell_lock_failure(submission)
-        submission.client_high_water_mark = submission.runner.high_water_mark
+        submission.client_high_water_mark = submission.runner.application.high_water_mark
         return True
 
     return executed

@@ -34,10 +34,9 @@ P0 = PartitionId(0)
 class Runner:
     """A partition that keeps what it is given."""
 
-    high_water_mark = TransactionId(4)
-
     def __init__(self) -> None:
         self.mailbox = self
+        self.application = SimpleNamespace(high_water_mark=TransactionId(4))
         self.partition_id = P0
         self.gate = Gate(ROOM)
         self.gate.set_mounted(True)

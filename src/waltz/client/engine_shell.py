@@ -253,7 +253,7 @@ class ClientEngine:
     ) -> None:
         """An attempt to apply has failed; calls that wait for the partition may wait no longer."""
         if seconds >= self._options.blocked_seconds_max:
-            self.runners[partition_id].fail_waiting(error)
+            self.runners[partition_id].waiting.fail_applied(error)
             self.submissions.let_go(partition_id, error)
 
     def nudge_all(self) -> None:
@@ -336,7 +336,7 @@ class ClientEngine:
         self._refuse(AlreadyClosedError())
         for runner in self.runners.values():
             runner.gate.fail(error)
-            runner.end_questions(error)
+            runner.end_calls(error)
             runner.mailbox.put(PartitionClosed())
         seconds_max = self._options.close_seconds_max
         if self._is_started:

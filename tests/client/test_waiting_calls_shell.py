@@ -74,7 +74,7 @@ def test_a_wait_that_begins_as_the_last_transaction_is_applied_ends(
     async def append_and_wait() -> None:
         transaction_id = await there.append(0, b"x")
         async with asyncio.timeout(10):
-            await there.engine.runner(0).applied(transaction_id)
+            await there.engine.runner(0).waiting.applied(transaction_id)
 
     client._thread.call(append_and_wait())
 
@@ -85,7 +85,7 @@ def test_who_waits_for_a_partition_that_is_given_up_is_told(cluster: InMemoryClu
     client = cluster.open_client(held, partitions=[0, 1], mount_seconds_max=0.1)
     assert held.began.wait(60)
     waiting = Ended(client.wait_until_applied)
-    wait_until(lambda: bool(client._there.engine.runner(0)._waiting), "nobody waits")
+    wait_until(lambda: bool(client._there.engine.runner(0).waiting._waiting), "nobody waits")
     leaving = Ended(lambda: client.set_partitions({1}))
     try:
         assert waiting.within(10)
@@ -106,7 +106,7 @@ def test_who_asks_for_an_outcome_in_a_partition_that_is_given_up_is_told(
     request_id = context.request_id
     assert request_id is not None
     asking = Ended(lambda: client.outcome(request_id))
-    wait_until(lambda: bool(client._there.engine.runner(0)._outcomes), "nobody asks")
+    wait_until(lambda: bool(client._there.engine.runner(0).waiting._outcomes), "nobody asks")
     client.set_partitions({1})
     assert asking.within(10)
     assert isinstance(asking.error, PartitionInactiveError)
