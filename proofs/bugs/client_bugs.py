@@ -31,7 +31,7 @@ def _giving_up_all(lose: Callable[..., None]) -> Callable[..., None]:
 def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
     def opened(self: Any, *arguments: Any) -> None:
         if not len(self.own):
-            self.own.sequence_number = 0
+            self.own.numbers.last = 0
         lose(self, *arguments)
 
     return opened
@@ -43,7 +43,7 @@ def _giving_up_what_is_undecided(see_to_client_id: Callable[..., None]) -> Calla
             own = self.own
             own.retries += own.monitor.stop()
             own.monitor.start()
-            own.rows.fail_before(own.sequence_number + 1)
+            own.rows.fail_before(own.numbers.last + 1)
         see_to_client_id(self)
 
     return seen_to
@@ -51,9 +51,9 @@ def _giving_up_what_is_undecided(see_to_client_id: Callable[..., None]) -> Calla
 
 def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
     def settled(self: Any, mark: Any) -> Any:
-        for answer in self._held_flushes:
+        for answer in self.held.flushes:
             self.retries += self.monitor.flush(answer.request_id)
-        self._held_flushes = []
+        self.held.flushes = []
         return settle(self, mark)
 
     return settled

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
+from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.appends.submission import Submission
 from waltz.client.partitions.client_partition import ClientPartition, PartitionPhase
 from waltz.client.partitions.client_partition_events import (
@@ -231,7 +231,7 @@ def ahead(world: World) -> list[Effect]:
     effects: list[Effect] = []
     while world.machine.deadline is not None:
         state = MountState.CLIENT_AHEAD
-        effects += world.hear(MountResponse(request(world.machine.own.sequence_number), state))
+        effects += world.hear(MountResponse(request(world.machine.own.numbers.last), state))
         if world.machine.deadline is not None:
             effects += world.sleep(world.machine.deadline - world.now)
     return [each for each in effects if not isinstance(each, SendMessages)]

@@ -201,7 +201,7 @@ class ClientPartition:
             self._outbox = []
         if own.released or own.retries:
             self._effects += own.take_effects()
-        if self._held or (own.runs_out and not self._asked_for_client_id):
+        if self._held or own.numbers.last > own.numbers.renewal_after:
             self._see_to_client_id()
         return self._effects
 
@@ -296,7 +296,7 @@ class ClientPartition:
 
     def _mount(self, now: float) -> None:
         self.phase = PartitionPhase.MOUNTING
-        self._mount_request_id = self.own.mount_request_id(self.generation)
+        self._mount_request_id = self.own.numbers.for_mount(self.generation)
         # Some mounts are never answered (hazards H2, H3, H5), so they are repeated.
         self._mount_at = now + MOUNT_SECONDS_MAX
         assert self._connection_sequence is not None
@@ -366,7 +366,7 @@ class ClientPartition:
         if not (has_stream and self.own.has_room(len(submissions))):
             self._waiting.extend(submissions)
             return
-        if len(submissions) > (left := self.own.numbers_left):
+        if len(submissions) > (left := self.own.numbers.left):
             submissions = [*submissions]
             self._waiting.extend(submissions[left:])
             submissions = submissions[:left]
@@ -374,7 +374,7 @@ class ClientPartition:
         self._nudge_at = now + self._long_wait_seconds
 
     def _send_waiting(self, now: float) -> None:
-        if self._held or not self.own.numbers_left:
+        if self._held or not self.own.numbers.left:
             return
         if self.phase is PartitionPhase.MOUNTED and self.own.has_room(len(self._waiting)):
             waiting, self._waiting = self._waiting, deque()
@@ -392,7 +392,8 @@ class ClientPartition:
     def _see_to_client_id(self) -> None:
         """Ask for the next client ID in time, and say when nothing is left of this one. A partition
         whose client is ahead of the log never learns what became of its appends, nor sends any."""
-        if not self._asked_for_client_id and self.own.runs_out:
+        numbers = self.own.numbers
+        if not self._asked_for_client_id and numbers.last > numbers.renewal_after:
             self._asked_for_client_id = True
             self._effects.append(ClientIdRunsOut())
         if self._held and not self.is_settled:
@@ -485,8 +486,9 @@ class ClientPartition:
 
     def _want_outcome(self, event: OutcomeWanted) -> None:
         request_id = event.request_id
-        is_own = request_id.client_id == self.own.client_id
-        if is_own and request_id.sequence_number > self.own.sequence_number:
+        numbers = self.own.numbers
+        is_own = request_id.client_id == numbers.client_id
+        if is_own and request_id.sequence_number > numbers.last:
             # It could still be made: no answer would be final.
             error = LocalProtocolError(f"{request_id} was never sent")
             self._effects.append(OutcomeRefused(request_id, error))
@@ -506,7 +508,7 @@ class ClientPartition:
     def _ask_for_what_is_missed(self) -> None:
         """Ask again if nothing has come since the last nudge, although the server has answered that
         there is more: servers of earlier releases do not say that a request was replaced."""
-        if self.own.is_decided_beyond(self.fed) and self.fed == self._fed_at_nudge:
+        if self.own.held.is_decided_beyond(self.fed) and self.fed == self._fed_at_nudge:
             self._feed_due, self._feeds = True, 0
         self._fed_at_nudge = self.fed
 
@@ -530,7 +532,8 @@ class ClientPartition:
             self._in_hand = self._buffer.take(self._apply_count_max)
         self._applying = True
         own = self.own.committed_through(self._in_hand.last_transaction_id)
-        self._effects.append(ApplyTransactions(self._in_hand, own, self.own.bulks))
+        bulks = self.own.rows.bulks if self.own.rows.is_used else []
+        self._effects.append(ApplyTransactions(self._in_hand, own, bulks))
 
     def _finish_batch(self, event: Applied, now: float) -> None:
         assert self._applying, "nothing was handed over"
