@@ -62,7 +62,7 @@ def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
 def _sampling_when_sent(submit: Callable[..., None]) -> Callable[..., None]:
     def submitted(self: Any, submissions: Any, now: float) -> None:
         for submission in submissions:
-            submission.client_high_water_mark = self.high_water_mark
+            submission.client_high_water_mark = self.feed.high_water_mark
         submit(self, submissions, now)
 
     return submitted

@@ -506,13 +506,13 @@ def test_what_failed_is_handed_over_again_later_and_nothing_is_skipped() -> None
     world = World().mounted()
     world.hear(fed(0), fed(1), fed(2))
     assert ids(world.step(Applied(TransactionId(0), retry_seconds=0.5))) == []
-    assert world.machine.high_water_mark == 0
+    assert world.machine.feed.high_water_mark == 0
     assert ids(world.sleep(0.4)) == []
     assert ids(world.sleep(0.2)) == [1, 2]
     world.step(Applied(TransactionId(0), retry_seconds=0.5))
     assert ids(world.sleep(0.5)) == [1, 2]
     world.step(Applied(TransactionId(2)))
-    assert world.machine.high_water_mark == 2
+    assert world.machine.feed.high_water_mark == 2
 
 
 def test_own_transactions_stay_own_when_a_batch_is_repeated() -> None:
@@ -547,9 +547,9 @@ def test_no_more_is_asked_for_while_the_buffer_is_half_full() -> None:
 def test_a_full_buffer_has_no_room() -> None:
     world = World(apply_count_max=1, buffer_count_max=4).mounted()
     world.hear(*map(fed, range(5)))
-    assert not world.machine.has_room
+    assert not world.machine.feed.has_room
     world.step(Applied(TransactionId(0)))
-    assert world.machine.has_room
+    assert world.machine.feed.has_room
 
 
 def test_while_applying_fails_what_overflows_is_dropped_and_asked_for_again() -> None:
@@ -557,9 +557,9 @@ def test_while_applying_fails_what_overflows_is_dropped_and_asked_for_again() ->
     world = World(apply_count_max=1, buffer_count_max=4).mounted()
     world.hear(*map(fed, range(5)))
     world.step(Applied(TransactionId(-1), retry_seconds=1.0))
-    assert world.machine.has_room
+    assert world.machine.feed.has_room
     world.hear(fed(5), fed(6))
-    assert world.machine.fed == 4
+    assert world.machine.feed.fed == 4
     assert sent(world.sleep(1.0)) == []
     world.step(Applied(TransactionId(0)))
     effects = world.step(Applied(TransactionId(1)))
@@ -670,7 +670,7 @@ class Turmoil:
 
     def _submit(self) -> Event:
         each = self._waiting.pop(0)
-        each.execute(self.world.machine.high_water_mark)
+        each.execute(self.world.machine.feed.high_water_mark)
         return Submitted([each])
 
     def _apply(self) -> Event:

@@ -139,7 +139,7 @@ def test_a_partition_that_leaves_with_a_full_buffer_does_not_hold_up_the_others(
     client = cluster.open_client(held, partitions=[0, 1], mount_seconds_max=0.1)
     assert held.began.wait(60)
     machine = client._there.engine.runner(0).machine
-    wait_until(lambda: not machine.has_room, "the buffer is not full")
+    wait_until(lambda: not machine.feed.has_room, "the buffer is not full")
     leaving = Ended(lambda: client.set_partitions({1}))
     wait_until(lambda: machine.closed, "the partition is not closed")
     held.go.set()

@@ -142,7 +142,7 @@ class PartitionRunner:
         """Return once more of the feed may be read from the partition's connection."""
         while not self.has_ended:
             await self.mailbox.room()
-            if self.machine.has_room or self.application.is_stalled:
+            if self.machine.feed.has_room or self.application.is_stalled:
                 return
             self._room.clear()
             await self._room.wait()
@@ -204,7 +204,7 @@ class PartitionRunner:
         self._services.mounted(self.partition_id, state is MountState.READY)
         if state is MountState.CLIENT_AHEAD:
             key, history = self._services.snapshot().cluster_key, self.application.history
-            mark = self.machine.high_water_mark
+            mark = self.machine.feed.high_water_mark
             self._give_up(ClientAheadError(ahead(key, self.partition_id, history, mark)))
 
     def _give_up(self, error: Exception) -> None:
