@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
-from waltz.client.appends import submissions_shell
+from waltz.client.appends import retries_shell, submissions_shell
 from waltz.client.appends.own_appends import OwnAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.appends.transaction_monitor import TransactionMonitor
@@ -180,7 +180,7 @@ CLIENT_BUGS: Final = (
     Bug(
         name="a refused append is sent again as it was",
         breaks="I7 locks",
-        patches=(Patch(submissions_shell, "execute_again", _sending_again),),
+        patches=(Patch(retries_shell, "execute_again", _sending_again),),
         workloads=("lock_contention", "bank"),
         plans=("none",),
         caught=Scene(0, "lock_contention", "none"),

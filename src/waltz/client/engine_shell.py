@@ -148,7 +148,7 @@ class ClientEngine:
             requests=self._requests,
             fetch_blocking=self._fetch_blocking,
             send=self.new_sender(self._connections.send),
-            retry=submissions.retry,
+            retry=submissions.retries.retry,
             finish=submissions.finish_all,
             fail=submissions.fail,
             give_up=submissions.give_up,
@@ -162,7 +162,7 @@ class ClientEngine:
         self.listening.start()
         self._requests.start(self._connections.send, self._connections.break_off)
         self._connections.start()
-        submissions.start()
+        submissions.retries.start()
         self._change_view(self._source.current)
 
     async def close(self) -> None:
@@ -328,7 +328,7 @@ class ClientEngine:
         """Let calls that come from now on get `error`, if they do not get another one already."""
         self.error = self.error or error
         if self._is_started:
-            self.submissions.refuse(self.error)
+            self.submissions.error = self.error
 
     async def _close(self) -> None:
         # Calls that wait are told something else than calls that come from now on.

@@ -36,7 +36,7 @@ async def deactivate(
     for runner in leaving:
         await runner.application.idle.wait()
         submissions.give_up(runner.partition_id, error)
-    await submissions.all_told()
+    await submissions.telling.all_told()
 
 
 async def end_submissions(
