@@ -133,9 +133,9 @@ class Turns(Generic[E, F]):
         host: Host,
         perform: Callable[[F], None],
         *,
-        lane: Callable[[], Lane | None] = lambda: None,
+        lane: Callable[[], Lane | None] | None = None,
     ) -> None:
-        """`lane` returns the lane in which a turn that events cause has to queue; None: none."""
+        """`lane` returns the lane in which a turn that events cause has to queue, None for none."""
         self._machine = machine
         self._lane = lane
         self._mailbox = mailbox
@@ -170,7 +170,7 @@ class Turns(Generic[E, F]):
             self._over.cancel()
 
     def _wake(self) -> None:
-        if (lane := self._lane()) is not None:
+        if self._lane is not None and (lane := self._lane()) is not None:
             lane.put(partial(self._context.run, self._turn, False))
         else:
             self._loop.call_soon(self._turn, False, context=self._context)

@@ -196,22 +196,18 @@ class TcpConnection(asyncio.Protocol):
                 self._receive(data)
             else:
                 self._received.keep(data)
-                self._bound_received(len(data))
+                too_much = self._received.byte_count > READ_BYTES_MAX
+                if too_much and self._transport and not self._reading_paused:
+                    self._reading_paused = True
+                    self._transport.pause_reading()
+                # A peer that sends byte by byte must not cost as much per byte as per message.
+                self._unweighed += len(data)
+                if self._unweighed >= UNWEIGHED_BYTES_MAX:
+                    self._weigh()
         if self._tls is not None and self._tls.has_ended:
             # Last: what came before the end can still be read.
             self._end()
             self._close_transport()
-
-    def _bound_received(self, new_bytes: int) -> None:
-        """Stop reading the socket, and tell the door, if much waits for `read`."""
-        too_much = self._received.byte_count > READ_BYTES_MAX
-        if too_much and self._transport and not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
-        # A peer that sends byte by byte must not cost as much per byte as per message.
-        self._unweighed += new_bytes
-        if self._unweighed >= UNWEIGHED_BYTES_MAX:
-            self._weigh()
 
     def eof_received(self) -> bool:
         self._note_early_end()

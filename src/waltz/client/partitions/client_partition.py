@@ -161,7 +161,7 @@ class ClientPartition:
             if own.rows.is_used:
                 self._send_rows(now)
         if own.batches.runs:
-            self._post_appends()
+            self._outbox += self.own.take_batches()
         if self._outbox:
             assert self._connection_sequence is not None, "what waits goes with its stream"
             self._effects.append(SendMessages(self._connection_sequence, self._outbox))
@@ -343,7 +343,7 @@ class ClientPartition:
             return
         rows = self.own.take_rows(self.feed.high_water_mark, self.generation, now)
         if rows:
-            self._post_appends()
+            self._outbox += self.own.take_batches()
             self._outbox += rows
             self._nudge_at = now + self._long_wait_seconds
 
@@ -377,11 +377,8 @@ class ClientPartition:
 
     def _post(self, message: Message) -> None:
         """Send `message` after the appends that wait: a flush is about those before it."""
-        self._post_appends()
-        self._outbox.append(message)
-
-    def _post_appends(self) -> None:
         self._outbox += self.own.take_batches()
+        self._outbox.append(message)
 
     def _settle(self) -> None:
         self._effects += self.own.settle(self.feed.high_water_mark)
