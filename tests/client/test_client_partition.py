@@ -11,7 +11,7 @@ import pytest
 
 from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.appends.submission import Submission
-from waltz.client.partitions.client_partition import ClientPartition, PartitionPhase
+from waltz.client.partitions.client_partition import ClientPartition
 from waltz.client.partitions.client_partition_events import (
     AheadSuspected,
     AppendRefused,
@@ -38,6 +38,7 @@ from waltz.client.partitions.client_partition_events import (
     StreamOpened,
     Submitted,
 )
+from waltz.client.partitions.mounting import PartitionPhase
 from waltz.client.transaction import PlainAppend
 from waltz.errors import LocalProtocolError
 from waltz.limits import (
@@ -123,7 +124,7 @@ class World:
         self.step(StreamOpened(0))
         self.step(HighWaterMarkLoaded(TransactionId(mark)))
         self.hear(MountResponse(request(1), MountState.READY))
-        assert self.machine.phase is PartitionPhase.MOUNTED
+        assert self.machine.mounting.phase is PartitionPhase.MOUNTED
         return self
 
 
@@ -202,7 +203,7 @@ def test_an_answer_to_an_older_mount_is_ignored() -> None:
     world.hear(MountResponse(request(1), MountState.NOT_READY))
     world.sleep(NOT_READY_SECONDS_MAX)
     assert world.hear(MountResponse(request(1), MountState.READY)) == []
-    assert world.machine.phase is PartitionPhase.MOUNTING
+    assert world.machine.mounting.phase is PartitionPhase.MOUNTING
 
 
 def test_a_mount_that_is_never_answered_is_repeated() -> None:
@@ -798,4 +799,4 @@ def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
     ahead(world)
     assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
     world.step(ClientIdRenewed(OTHER))
-    assert world.machine.phase is PartitionPhase.AHEAD
+    assert world.machine.mounting.phase is PartitionPhase.AHEAD
