@@ -24,7 +24,7 @@ from waltz.server.feeding.backlog import (
 from waltz.server.server_metrics import SERVER_METRICS, SERVER_PARTITION_METRICS
 from waltz.server.server_partition import RELEASE_SECONDS_MAX
 from waltz.storage.storage_metrics import DRAIN_SECONDS, NODE_METRICS, PARTITION_METRICS
-from waltz.system.tcp_connection import PROBE_AFTER_SECONDS
+from waltz.system.peer_watch import PROBE_AFTER_SECONDS
 
 ROOT = Path(__file__).parent.parent
 OPERATING = ROOT / "docs" / "operating"

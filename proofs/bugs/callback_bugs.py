@@ -115,7 +115,9 @@ def _numbering_of_neighbours(decide: Callable[..., None]) -> Callable[..., None]
     """Requests of any client are taken for one's own."""
 
     def decided(self: Any, run: Any) -> None:
-        own = [(first._replace(client_id=self.client_id), n) for first, n in run.request_runs]
+        own = [
+            (first._replace(client_id=self.numbers.client_id), n) for first, n in run.request_runs
+        ]
         decide(self, FedRun(run.first_transaction_id, own, run.headers, run.data))
 
     return decided

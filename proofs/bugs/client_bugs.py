@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
-from waltz.client.appends import submissions_shell
+from waltz.client.appends import retries_shell, submissions_shell
 from waltz.client.appends.own_appends import OwnAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.appends.transaction_monitor import TransactionMonitor
@@ -31,7 +31,7 @@ def _giving_up_all(lose: Callable[..., None]) -> Callable[..., None]:
 def _numbering_anew(lose: Callable[..., None]) -> Callable[..., None]:
     def opened(self: Any, *arguments: Any) -> None:
         if not len(self.own):
-            self.own.sequence_number = 0
+            self.own.numbers.last = 0
         lose(self, *arguments)
 
     return opened
@@ -43,7 +43,7 @@ def _giving_up_what_is_undecided(see_to_client_id: Callable[..., None]) -> Calla
             own = self.own
             own.retries += own.monitor.stop()
             own.monitor.start()
-            own.rows.fail_before(own.sequence_number + 1)
+            own.rows.fail_before(own.numbers.last + 1)
         see_to_client_id(self)
 
     return seen_to
@@ -51,9 +51,9 @@ def _giving_up_what_is_undecided(see_to_client_id: Callable[..., None]) -> Calla
 
 def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
     def settled(self: Any, mark: Any) -> Any:
-        for answer in self._held_flushes:
+        for answer in self.held.flushes:
             self.retries += self.monitor.flush(answer.request_id)
-        self._held_flushes = []
+        self.held.flushes = []
         return settle(self, mark)
 
     return settled
@@ -62,7 +62,7 @@ def _settling_at_once(settle: Callable[..., Any]) -> Callable[..., Any]:
 def _sampling_when_sent(submit: Callable[..., None]) -> Callable[..., None]:
     def submitted(self: Any, submissions: Any, now: float) -> None:
         for submission in submissions:
-            submission.client_high_water_mark = self.high_water_mark
+            submission.client_high_water_mark = self.feed.high_water_mark
         submit(self, submissions, now)
 
     return submitted
@@ -81,7 +81,7 @@ def _sending_again(execute: Callable[..., Any]) -> Callable[..., Any]:
         if submission.draft is None:
             return execute(submission)
         calls.tell_lock_failure(submission)
-        submission.client_high_water_mark = submission.runner.high_water_mark
+        submission.client_high_water_mark = submission.runner.application.high_water_mark
         return True
 
     return executed
@@ -180,7 +180,7 @@ CLIENT_BUGS: Final = (
     Bug(
         name="a refused append is sent again as it was",
         breaks="I7 locks",
-        patches=(Patch(submissions_shell, "execute_again", _sending_again),),
+        patches=(Patch(retries_shell, "execute_again", _sending_again),),
         workloads=("lock_contention", "bank"),
         plans=("none",),
         caught=Scene(0, "lock_contention", "none"),

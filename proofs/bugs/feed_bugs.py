@@ -72,9 +72,9 @@ def _numbering_rows_again(take_rows: Callable[..., Any]) -> Callable[..., Any]:
     """The numbers of rows are not counted."""
 
     def taken(self: Any, *arguments: Any) -> Any:
-        before = self.sequence_number
+        before = self.numbers.last
         messages = take_rows(self, *arguments)
-        self.sequence_number = before
+        self.numbers.last = before
         return messages
 
     return taken

@@ -148,7 +148,7 @@ class Turns(Generic[E, F]):
     ) -> None:
         """A turn that events cause queues in `lane` while the lane is used."""
         self._machine = machine
-        self._lane = Lane() if lane is None else lane
+        self._lane = lane
         self._mailbox = mailbox
         self._clock = host.clock
         self._inspect = host.inspect
@@ -182,7 +182,7 @@ class Turns(Generic[E, F]):
             self._over.cancel()
 
     def _wake(self) -> None:
-        if self._lane.is_used:
+        if self._lane is not None and self._lane.is_used:
             self._lane.put(partial(self._context.run, self._turn, False))
         else:
             self._loop.call_soon(self._turn, False, context=self._context)

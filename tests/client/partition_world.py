@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from waltz.client.appends.submission import Submission
-from waltz.client.partitions.client_partition import ClientPartition, PartitionPhase
+from waltz.client.partitions.client_partition import ClientPartition
 from waltz.client.partitions.client_partition_events import (
     ApplyTransactions,
     Effect,
@@ -19,6 +19,7 @@ from waltz.client.partitions.client_partition_events import (
     SendMessages,
     StreamOpened,
 )
+from waltz.client.partitions.mounting import PartitionPhase
 from waltz.client.transaction import PlainAppend
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.before_batches import apart, joined
@@ -84,7 +85,7 @@ class World:
         self.step(StreamOpened(0))
         self.step(HighWaterMarkLoaded(TransactionId(mark)))
         self.hear(MountResponse(request(1), MountState.READY))
-        assert self.machine.phase is PartitionPhase.MOUNTED
+        assert self.machine.mounting.phase is PartitionPhase.MOUNTED
         return self
 
 
@@ -124,7 +125,7 @@ def ahead(world: World) -> list[Effect]:
     effects: list[Effect] = []
     while world.machine.deadline is not None:
         state = MountState.CLIENT_AHEAD
-        effects += world.hear(MountResponse(request(world.machine.own.sequence_number), state))
+        effects += world.hear(MountResponse(request(world.machine.own.numbers.last), state))
         if world.machine.deadline is not None:
             effects += world.sleep(world.machine.deadline - world.now)
     return [each for each in effects if not isinstance(each, SendMessages)]

@@ -244,7 +244,8 @@ def test_what_others_have_applied_moves_the_mark_before_the_rest_is_applied() ->
 
 def at_mark(high_water_mark: int) -> Any:
     """Stand in for the runner of a partition, of which a retry needs the mark alone."""
-    return SimpleNamespace(high_water_mark=TransactionId(high_water_mark))
+    application = SimpleNamespace(high_water_mark=TransactionId(high_water_mark))
+    return SimpleNamespace(application=application)
 
 
 def test_a_retry_tells_of_the_lock_and_executes_on_the_newest_mark() -> None:

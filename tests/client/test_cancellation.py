@@ -247,7 +247,7 @@ def test_an_append_and_an_outcome_that_are_interrupted_leave_the_client_whole(
         client.append(0, b"x")
     runner = client.engine.runners[P0]
     asked = [each for each, _ in runner.machine.own.monitor.items()]
-    interrupt(lambda: bool(runner._outcomes))
+    interrupt(lambda: bool(runner.waiting._outcomes))
     with pytest.raises(KeyboardInterrupt):
         client.outcome(asked[0])
     interrupt(lambda: True)

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from tests.client.partition_world import ME, World, ahead, fed, ids, only, request, sent, submission
-from waltz.client.partitions.client_partition import PartitionPhase
 from waltz.client.partitions.client_partition_events import (
     AheadSuspected,
     Applied,
@@ -25,6 +24,7 @@ from waltz.client.partitions.client_partition_events import (
     StreamOpened,
     Submitted,
 )
+from waltz.client.partitions.mounting import PartitionPhase
 from waltz.limits import (
     CLIENT_AHEAD_SECONDS,
     MOUNT_SECONDS_MAX,
@@ -90,7 +90,7 @@ def test_an_answer_to_an_older_mount_is_ignored() -> None:
     world.hear(MountResponse(request(1), MountState.NOT_READY))
     world.sleep(NOT_READY_SECONDS_MAX)
     assert world.hear(MountResponse(request(1), MountState.READY)) == []
-    assert world.machine.phase is PartitionPhase.MOUNTING
+    assert world.machine.mounting.phase is PartitionPhase.MOUNTING
 
 
 def test_a_mount_that_is_never_answered_is_repeated() -> None:
@@ -210,13 +210,13 @@ def test_what_failed_is_handed_over_again_later_and_nothing_is_skipped() -> None
     world = World().mounted()
     world.hear(fed(0), fed(1), fed(2))
     assert ids(world.step(Applied(TransactionId(0), retry_seconds=0.5))) == []
-    assert world.machine.high_water_mark == 0
+    assert world.machine.feed.high_water_mark == 0
     assert ids(world.sleep(0.4)) == []
     assert ids(world.sleep(0.2)) == [1, 2]
     world.step(Applied(TransactionId(0), retry_seconds=0.5))
     assert ids(world.sleep(0.5)) == [1, 2]
     world.step(Applied(TransactionId(2)))
-    assert world.machine.high_water_mark == 2
+    assert world.machine.feed.high_water_mark == 2
 
 
 def test_own_transactions_stay_own_when_a_batch_is_repeated() -> None:
@@ -251,9 +251,9 @@ def test_no_more_is_asked_for_while_the_buffer_is_half_full() -> None:
 def test_a_full_buffer_has_no_room() -> None:
     world = World(apply_count_max=1, buffer_count_max=4).mounted()
     world.hear(*map(fed, range(5)))
-    assert not world.machine.has_room
+    assert not world.machine.feed.has_room
     world.step(Applied(TransactionId(0)))
-    assert world.machine.has_room
+    assert world.machine.feed.has_room
 
 
 def test_while_applying_fails_what_overflows_is_dropped_and_asked_for_again() -> None:
@@ -261,9 +261,9 @@ def test_while_applying_fails_what_overflows_is_dropped_and_asked_for_again() ->
     world = World(apply_count_max=1, buffer_count_max=4).mounted()
     world.hear(*map(fed, range(5)))
     world.step(Applied(TransactionId(-1), retry_seconds=1.0))
-    assert world.machine.has_room
+    assert world.machine.feed.has_room
     world.hear(fed(5), fed(6))
-    assert world.machine.fed == 4
+    assert world.machine.feed.fed == 4
     assert sent(world.sleep(1.0)) == []
     world.step(Applied(TransactionId(0)))
     effects = world.step(Applied(TransactionId(1)))
@@ -374,7 +374,7 @@ class Turmoil:
 
     def _submit(self) -> Event:
         each = self._waiting.pop(0)
-        each.execute(self.world.machine.high_water_mark)
+        each.execute(self.world.machine.feed.high_water_mark)
         return Submitted([each])
 
     def _apply(self) -> Event:

@@ -14,8 +14,7 @@ from tests.client.partition_world import (
     sent,
     submission,
 )
-from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
-from waltz.client.partitions.client_partition import PartitionPhase
+from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.partitions.client_partition_events import (
     AppendRefused,
     AppendsHeld,
@@ -35,6 +34,7 @@ from waltz.client.partitions.client_partition_events import (
     StreamOpened,
     Submitted,
 )
+from waltz.client.partitions.mounting import PartitionPhase
 from waltz.errors import LocalProtocolError
 from waltz.limits import LONG_WAIT_SECONDS
 from waltz.types import Generation, TransactionId
@@ -277,4 +277,4 @@ def test_a_partition_ahead_of_the_log_holds_up_no_client_id() -> None:
     ahead(world)
     assert only(world.step(AppendsHeld()), AppendsSettled) == [AppendsSettled()]
     world.step(ClientIdRenewed(OTHER))
-    assert world.machine.phase is PartitionPhase.AHEAD
+    assert world.machine.mounting.phase is PartitionPhase.AHEAD

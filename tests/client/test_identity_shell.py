@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
-from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID
+from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.partitions.client_partition_events import ClientIdRunsOut
 from waltz.sim.knobs import turned

@@ -140,7 +140,7 @@ def test_closing_ends_the_wait_and_older_servers_have_no_word_for_it(
 
     asking = threading.Thread(target=ask)
     asking.start()
-    wait_until(lambda: bool(client.engine.runners[PartitionId(0)]._outcomes), "nobody asks")
+    wait_until(lambda: bool(client.engine.runners[PartitionId(0)].waiting._outcomes), "nobody asks")
     client.close()
     asking.join(60)
     assert len(errors) == 1

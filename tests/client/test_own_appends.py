@@ -8,7 +8,8 @@ import pytest
 from tests.client.partition_world import ME, OTHER, request, submission
 from tests.client.test_partition_batches import rejected
 from waltz.client.appends.bulk_appends import BULK_RETRY_SECONDS
-from waltz.client.appends.own_appends import SEQUENCE_NUMBERS_PER_CLIENT_ID, OwnAppends
+from waltz.client.appends.own_appends import OwnAppends
+from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import BulkRows, ManyAppends
 from waltz.client.partitions.client_partition_events import (
@@ -18,7 +19,6 @@ from waltz.client.partitions.client_partition_events import (
 )
 from waltz.types import (
     NOTHING,
-    SEQUENCE_NUMBER_MAX,
     ClientId,
     Generation,
     PartitionId,
@@ -187,7 +187,7 @@ def test_what_has_ended_is_not_told_of_and_nothing_is_left_after_the_end() -> No
     assert own.committed_through(TransactionId(0)) == {}
     own.lose_stream()
     own.close()
-    assert (len(own), own.bulks, own.last_sent) == (0, [], None)
+    assert (len(own), own.rows.bulks, own.last_sent) == (0, [], None)
 
 
 # The last sequence numbers of a client ID
@@ -206,11 +206,11 @@ def test_rows_end_with_the_last_number_and_go_on_under_the_next_client_id() -> N
         for place in range(len(each.appends))
     ]
     assert numbers == [LAST - 2, LAST - 1, LAST]
-    assert own.runs_out
+    assert own.numbers.last > own.numbers.renewal_after
     assert own.take_rows(NOTHING, GENERATION, 0.0) == []
     own.decide(fed(0, (ME, LAST - 2, 3)))
     own.renew(OTHER)
-    assert own.numbers_left == LAST
+    assert own.numbers.left == LAST
     (first, *_) = own.take_rows(NOTHING, GENERATION, 0.0)
     assert first.request_id == request(1, client_id=OTHER)
     own.decide(fed(3, (ME, 1, 2), (OTHER, 1, 5)))
@@ -225,12 +225,3 @@ def test_nothing_undecided_is_left_behind_under_the_client_id_before() -> None:
     sent(own, submission(1))
     with pytest.raises(AssertionError):
         own.renew(OTHER)
-
-
-def test_a_mount_has_a_number_however_many_there_were() -> None:
-    """Its request ID is in no log, so the last one may come again."""
-    own = OwnAppends(ME, PartitionId(2), SEQUENCE_NUMBER_MAX - 1)
-    assert own.numbers_left == 0
-    assert [own.mount_request_id(GENERATION).sequence_number for _ in range(3)] == [
-        SEQUENCE_NUMBER_MAX,
-    ] * 3

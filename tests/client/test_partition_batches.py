@@ -168,7 +168,7 @@ def test_repetitions_and_gaps_of_a_feed_are_left_out(
     made.hear(feed(0, [(OTHER, 1, 5)]))
     made.step(Applied(TransactionId(4)))
     effects = made.hear(feed(first, [(OTHER, 1, length)]))
-    assert made.machine.fed == fed
+    assert made.machine.feed.fed == fed
     if expected:
         assert ids(effects) == expected
     else:
@@ -182,7 +182,7 @@ def test_an_own_append_that_was_fed_before_is_not_taken_for_a_later_one() -> Non
     made.hear(feed(0, [(ME, 2, 1)]))
     made.hear(feed(0, [(ME, 2, 1), (OTHER, 1, 1)]))
     assert mine.transaction_id == 0
-    assert made.machine.fed == 1
+    assert made.machine.feed.fed == 1
 
 
 def test_while_applying_fails_what_does_not_fit_is_dropped_and_asked_for_again() -> None:
@@ -191,8 +191,8 @@ def test_while_applying_fails_what_does_not_fit_is_dropped_and_asked_for_again()
     made.hear(feed(0, [(OTHER, 1, 2)]))
     made.step(Applied(NONE, 1.0))
     made.hear(feed(2, [(OTHER, 3, 6)]))
-    assert made.machine.fed == 5
-    assert made.machine._gap_seen
+    assert made.machine.feed.fed == 5
+    assert made.machine.feed._gap_seen
 
 
 def test_a_lock_refusal_waits_for_the_winner_and_knows_the_lock() -> None:
@@ -244,9 +244,9 @@ def test_data_that_came_along_are_bounded() -> None:
     room = []
     for number in range(3):
         made.hear(feed(number, [(OTHER, number + 1, 1)], data))
-        room.append(made.machine.has_room)
+        room.append(made.machine.feed.has_room)
     made.step(Applied(TransactionId(0)))
-    room.append(made.machine.has_room)
+    room.append(made.machine.feed.has_room)
     assert room == [True, True, False, True], "what is handed over is not buffered"
 
 

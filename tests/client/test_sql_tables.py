@@ -119,7 +119,7 @@ def test_what_waits_is_named_once_with_a_traceback_and_then_in_a_line_each(
     open_engine: OpenEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F-43: the partition, the transaction, its size and header, the error, the remedy."""
-    caplog.set_level(logging.WARNING, "waltz.client.partitions.partition_runner_shell")
+    caplog.set_level(logging.WARNING, "waltz.client.partitions.application_shell")
     with InMemoryCluster(for_tests=True) as cluster:
         fill(cluster, 1, 13, 2)
         client = cluster.open_client(Poisoned(open_engine()), **FAST)

@@ -34,10 +34,9 @@ P0 = PartitionId(0)
 class Runner:
     """A partition that keeps what it is given."""
 
-    high_water_mark = TransactionId(4)
-
     def __init__(self) -> None:
         self.mailbox = self
+        self.application = SimpleNamespace(high_water_mark=TransactionId(4))
         self.partition_id = P0
         self.gate = Gate(ROOM)
         self.gate.set_mounted(True)
@@ -74,7 +73,7 @@ class World:
             self._call,
         )
         self.submissions.partition_count = 1
-        self.submissions.start()
+        self.submissions.retries.start()
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         await asyncio.sleep(0)
@@ -128,7 +127,7 @@ def test_what_cannot_be_admitted_is_refused_with_the_reason() -> None:
             world.submissions.begin(world.submissions.new(Note(partition=2)), waits=True)
         with pytest.raises(PartitionInactiveError, match=r"1 is not one of \[0\]"):
             world.submissions.begin(world.submissions.new(Note(partition=1)), waits=True)
-        world.submissions.refuse(AlreadyClosedError())
+        world.submissions.error = AlreadyClosedError()
         with pytest.raises(AlreadyClosedError):
             world.submissions.begin(world.submissions.new(Note(partition=2)), waits=True)
         assert len(world.submissions) == 0
@@ -158,7 +157,7 @@ def test_a_failed_context_is_executed_again_on_the_present_mark() -> None:
         world = World()
         note = Note()
         made = world.admit(note)
-        world.submissions.retry([made])
+        world.submissions.retries.retry([made])
         await world.turn()
         assert world.runner.events == [Submitted([made])]
         assert made.client_high_water_mark == 4
@@ -171,7 +170,7 @@ def test_a_failed_context_is_executed_again_on_the_present_mark() -> None:
 def test_a_retry_that_ends_gives_its_room_back() -> None:
     async def main() -> None:
         world = World()
-        world.submissions.retry(
+        world.submissions.retries.retry(
             [world.admit(Note(write=False)), world.admit(Note(write=ValueError()))]
         )
         await world.turn()
@@ -188,7 +187,7 @@ def test_without_retry_threads_a_failed_context_ends_as_false() -> None:
     async def main() -> None:
         world = World(retry_threads=0)
         note = Note()
-        world.submissions.retry([world.admit(note)])
+        world.submissions.retries.retry([world.admit(note)])
         await world.turn()
         assert note.story == [False]
         await world.tasks.stop()
@@ -205,7 +204,7 @@ def test_a_context_that_expired_is_not_executed_again() -> None:
         made = world.admit(note)
         world.submissions.expire_in_time(made)
         await world.turn()
-        world.submissions.retry([made])
+        world.submissions.retries.retry([made])
         await world.turn()
         assert note.story == ["expired"]
         assert world.runner.events == []
@@ -302,7 +301,7 @@ def test_closing_tells_everybody_once_and_admits_nobody() -> None:
         note, error = Note(), ClientClosedError("closed")
         finished: list[Exception | None] = []
         world.admit(note).on_finished = lambda _, error: finished.append(error)
-        world.submissions.refuse(error)
+        world.submissions.error = error
         await world.submissions.end_all(error)
         await world.submissions.end_all(error)
         assert note.story == [error]

@@ -13,7 +13,7 @@ import sys
 
 from tests.network.links import Links, Machine, Way
 from waltz.host import Connection
-from waltz.system import tcp_connection as connection_module
+from waltz.system import peer_watch
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
 
@@ -51,7 +51,7 @@ async def far(address: Address) -> None:
 async def near(address: Address) -> None:
     """Talk, send once more when told to, and say what comes of it."""
     # With a patience that fits a test.
-    vars(connection_module).update(
+    vars(peer_watch).update(
         UNACKNOWLEDGED_SECONDS_MAX=SECONDS_MAX, UNACKNOWLEDGED_LOOK_SECONDS=LOOK_SECONDS
     )
     connection = await RealNetwork(PLAIN).connect(address)

@@ -298,7 +298,7 @@ def test_a_closed_reader_ends_its_reads_of_partitions_without_a_server() -> None
         await cluster.coordinator.assign({})
         await until(lambda: not reader._source.current.partitions)
         following = asyncio.create_task(anext(reader.follow(0, 0)))
-        await until(lambda: not reader._view_changed.is_set())
+        await until(lambda: not reader._streams._view_changed.is_set())
         await reader.close()
         with pytest.raises(ClientClosedError):
             await following

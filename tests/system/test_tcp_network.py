@@ -16,7 +16,8 @@ from tests.test_peer_log import StillLoop
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW
-from waltz.system.tcp_connection import PROBE_AFTER_SECONDS, TcpConnection
+from waltz.system.peer_watch import PROBE_AFTER_SECONDS
+from waltz.system.tcp_connection import TcpConnection
 from waltz.system.tcp_network import Guests, RealNetwork, TcpListener, connections_max
 from waltz.types import Address
 
@@ -97,7 +98,7 @@ def test_an_unread_connection_stops_its_sender_and_goes_on_when_read(
         draining = asyncio.ensure_future(ours.drain())
         await asyncio.sleep(0.05)
         assert not draining.done()
-        assert len(theirs._received) <= 2 * READ_BYTES_MAX
+        assert theirs._received.byte_count <= 2 * READ_BYTES_MAX
         await read_exactly(theirs, count - WRITE_BUFFER_BYTES_LOW // 2)
         await draining
         assert ours.unsent_bytes <= WRITE_BUFFER_BYTES_LOW

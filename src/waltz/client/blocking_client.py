@@ -169,7 +169,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
                     submission, holds_room=True, waited_seconds=entry.waited_seconds
                 )
             # Sampled first: the state that execute reads is that of the mark, or newer.
-            is_wanted = submission.execute(submission.runner.high_water_mark)
+            is_wanted = submission.execute(submission.runner.application.high_water_mark)
         except BaseException as error:
             cancelled = SubmitCancelledError("interrupted: nothing was sent")
             reason = error if isinstance(error, Exception) else cancelled

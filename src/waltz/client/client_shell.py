@@ -88,7 +88,7 @@ class ClientFacts(ABC):
 
     def client_high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction of the partition that was applied here."""
-        return self.engine.runner(partition_id).high_water_mark
+        return self.engine.runner(partition_id).application.high_water_mark
 
     def active_partitions(self) -> list[PartitionId]:
         """Return the partitions that this client follows."""
@@ -100,12 +100,20 @@ class ClientFacts(ABC):
         Each is tried again, later and later, while the others go on (PM-38).
         """
         runners = list(self.engine.runners.values())
-        return {each.partition_id: each.blocked for each in runners if each.blocked is not None}
+        return {
+            each.partition_id: each.application.blocked
+            for each in runners
+            if each.application.blocked is not None
+        }
 
     def parked_transactions(self) -> dict[PartitionId, int]:
         """Return how many transactions this client has parked, per partition that has some."""
         runners = list(self.engine.runners.values())
-        return {each.partition_id: each.parked_count for each in runners if each.parked_count}
+        return {
+            each.partition_id: each.application.parked_count
+            for each in runners
+            if each.application.parked_count
+        }
 
 
 class AsyncWaltzClient(ClientFacts):
@@ -197,20 +205,20 @@ class AsyncWaltzClient(ClientFacts):
 
         async def wait(runner: PartitionRunner) -> None:
             asking = self._mark_within(runner.partition_id, timeout_seconds)
-            mark = await runner.unless_ended(asking)
+            mark = await runner.waiting.unless_ended(asking)
             marks[runner.partition_id] = mark
-            await runner.applied(mark)
+            await runner.waiting.applied(mark)
 
         tasks = [asyncio.create_task(wait(runner)) for runner in runners]
         try:
             async with asyncio.timeout(timeout_seconds):
                 await asyncio.gather(*tasks)
         except TimeoutError:
+            applied = {each.partition_id: each.application.high_water_mark for each in runners}
             missing = [
-                f"partition {each.partition_id} is at {each.high_water_mark} of"
-                f" {marks.get(each.partition_id, 'an unknown mark')}"
-                for each in runners
-                if each.high_water_mark < marks.get(each.partition_id, each.high_water_mark + 1)
+                f"partition {number} is at {mark} of {marks.get(number, 'an unknown mark')}"
+                for number, mark in applied.items()
+                if mark < marks.get(number, mark + 1)
             ]
             raise OperationTimeoutError(
                 f"not applied in {timeout_seconds} s: {'; '.join(missing)}"
@@ -244,7 +252,9 @@ class AsyncWaltzClient(ClientFacts):
         """
         engine = self._engine
         engine.check_loop()
-        asking = engine.runner(request_id.partition_id).outcome(request_id, TransactionId(after))
+        asking = engine.runner(request_id.partition_id).waiting.outcome(
+            request_id, TransactionId(after)
+        )
         try:
             return await asyncio.wait_for(asking, timeout_seconds)
         except TimeoutError:
@@ -418,7 +428,7 @@ class AsyncWaltzClient(ClientFacts):
             if context.timeout_seconds is not None:
                 submissions.expire_in_time(submission)
             runner = submission.runner
-            if await engine.call(lambda: submission.execute(runner.high_water_mark)):
+            if await engine.call(lambda: submission.execute(runner.application.high_water_mark)):
                 if submission.undecided:
                     runner.mailbox.put(Submitted([submission]))
                 return

@@ -148,7 +148,7 @@ class ClientEngine:
             requests=self._requests,
             fetch_blocking=self._fetch_blocking,
             send=self.new_sender(self._connections.send),
-            retry=submissions.retry,
+            retry=submissions.retries.retry,
             finish=submissions.finish_all,
             fail=submissions.fail,
             give_up=submissions.give_up,
@@ -162,7 +162,7 @@ class ClientEngine:
         self.listening.start()
         self._requests.start(self._connections.send, self._connections.break_off)
         self._connections.start()
-        submissions.start()
+        submissions.retries.start()
         self._change_view(self._source.current)
 
     async def close(self) -> None:
@@ -254,7 +254,7 @@ class ClientEngine:
     ) -> None:
         """An attempt to apply has failed; calls that wait for the partition may wait no longer."""
         if seconds >= self._options.blocked_seconds_max:
-            self.runners[partition_id].fail_waiting(error)
+            self.runners[partition_id].waiting.fail_applied(error)
             self.submissions.let_go(partition_id, error)
 
     def nudge_all(self) -> None:
@@ -329,7 +329,7 @@ class ClientEngine:
         """Let calls that come from now on get `error`, if they do not get another one already."""
         self.error = self.error or error
         if self._is_started:
-            self.submissions.refuse(self.error)
+            self.submissions.error = self.error
 
     async def _close(self) -> None:
         # Calls that wait are told something else than calls that come from now on.
@@ -337,7 +337,7 @@ class ClientEngine:
         self._refuse(AlreadyClosedError())
         for runner in self.runners.values():
             runner.gate.fail(error)
-            runner.end_questions(error)
+            runner.end_calls(error)
             runner.mailbox.put(PartitionClosed())
         seconds_max = self._options.close_seconds_max
         if self._is_started:

@@ -66,7 +66,7 @@ class ClientIdentity:
 
     def forget(self, runner: PartitionRunner) -> None:
         """Take note that a partition is no longer active."""
-        self._sequence_numbers[runner.partition_id] = runner.machine.own.sequence_number
+        self._sequence_numbers[runner.partition_id] = runner.machine.own.numbers.last
         self._changed.set()
 
     def see_to(self, effect: ClientIdRunsOut | AppendsSettled) -> None:

@@ -1,13 +1,12 @@
 """The reader: ranges of the log as columns, bodies fetched ahead.
 
-Owns one stream connection per read, which ends with it, and the connections for bodies. Stateless
+Owns the connections for bodies; `PartitionStreams` owns one stream connection per read. Stateless
 between reads. Decisions are those of `FeedCursor`, `ClusterConnection` and `PendingRequests`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -20,7 +19,7 @@ from waltz.arrays import np
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.connections.cluster_connection import Role
-from waltz.connections.connection_shell import UNRESTORED, Connections, ServerConnection
+from waltz.connections.connection_shell import UNRESTORED, Connections
 from waltz.connections.discovery_shell import DiscoverySettings, source_for
 from waltz.connections.requests_shell import Requests
 from waltz.connections.retry import Operation, RetryPolicy, RetryReads
@@ -32,22 +31,17 @@ from waltz.errors import (
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
-    RemoteProtocolError,
     UnavailableError,
 )
 from waltz.host import Host
 from waltz.limits import (
     CONNECTION_SECONDS_MAX,
-    NOT_READY_SECONDS_MAX,
-    NOT_READY_SECONDS_MIN,
     READER_FETCH_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
     READER_SECONDS_MAX,
-    RECONNECT_SECONDS_MAX,
-    RECONNECT_SECONDS_MIN,
 )
-from waltz.reader.followed_feed import FeedCursor, FeedPhase
-from waltz.reader.range_blocks import BlockCursor
+from waltz.reader.followed_feed import FeedCursor
+from waltz.reader.partition_streams_shell import PartitionStreams, out_of_time
 from waltz.reader.transaction_columns import (
     BlockData,
     TransactionColumns,
@@ -57,7 +51,6 @@ from waltz.reader.transaction_columns import (
 )
 from waltz.record import RecordBatch
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
-from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.fed import FedRun
 
 if TYPE_CHECKING:
@@ -69,8 +62,6 @@ READER_ROWS_MAX: Final = 10_000
 READER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Runs of the feed are joined until they have this many bytes, and are then yielded."""
 
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -108,14 +99,11 @@ class AsyncLogReader:
             self._change_cluster,
         )
         self._retry_policy = retry_policy or RetryReads()
-        self._settings = replace(UNRESTORED, token=host.random.uuid().bytes)
-        self._view_changed = asyncio.Event()
+        settings = replace(UNRESTORED, token=host.random.uuid().bytes)
+        self._streams = PartitionStreams(host, self._source, settings, timeout_seconds)
         self._free_client_ids: list[ClientId] = []
-        self._next_sequence = 0
-        self._feeds: dict[int, tuple[PartitionId, Address, ServerConnection]] = {}
         self._requests: Requests | None = None
         self._connections: Connections | None = None
-        self._error: Exception | None = None
 
     async def start(self) -> None:
         """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError. With
@@ -141,12 +129,9 @@ class AsyncLogReader:
 
     async def close(self) -> None:
         """Idempotent; reads under way end with ClientClosedError."""
-        self._error = self._error or ClientClosedError("reader closed")
-        self._view_changed.set()
+        self._streams.end(ClientClosedError("reader closed"))
         if self._requests is not None:
             self._requests.stop()
-        for _, _, connection in self._feeds.values():
-            connection.close()
         await self._tasks.stop()
         await self._source.stop()
         release, self._release_host = self._release_host, None
@@ -185,7 +170,7 @@ class AsyncLogReader:
         try:
             return await self._repeat(Operation.HIGH_WATER_MARK, ask)
         except OperationTimeoutError:
-            raise self._out_of_time(partition_id, "its high-water mark") from None
+            raise out_of_time(self._timeout_seconds, partition_id, "its high-water mark") from None
 
     def read(
         self,
@@ -241,7 +226,7 @@ class AsyncLogReader:
         try:
             parts: list[TransactionColumns] = []
             rows = size = 0
-            while (item := await self._next(fetching, feeding)) is not None:
+            while (item := await _next(fetching, feeding)) is not None:
                 columns = item if isinstance(item, TransactionColumns) else await item
                 if isinstance(columns.data, BlockData):  # large as they are, and not copied
                     if parts:
@@ -270,17 +255,6 @@ class AsyncLogReader:
             await asyncio.gather(*left, return_exceptions=True)
             self._free_client_ids.append(client_id)
 
-    async def _next(
-        self, fetching: _Ahead, feeding: asyncio.Task[None]
-    ) -> _Fetch | TransactionColumns | None:
-        """Return the next run, or its fetch; None at the end. Raises what ended the feed."""
-        while True:
-            if fetching.empty() and feeding.done():
-                feeding.result()
-                return None
-            if (item := await fetching.get()) is not None:
-                return item
-
     async def _fetch_ahead(
         self,
         partition_id: PartitionId,
@@ -289,7 +263,7 @@ class AsyncLogReader:
         wants_data: WantsData | None,
     ) -> None:
         with_data = wants_data is None
-        async with aclosing(self._feed(partition_id, cursor, with_data)) as runs:
+        async with aclosing(self._streams.open(partition_id, cursor, with_data=with_data)) as runs:
             async for fed in runs:
                 if isinstance(fed, RecordBatch):
                     await fetching.put(columns_of_records(fed))
@@ -326,7 +300,9 @@ class AsyncLogReader:
         try:
             bodies = await self._repeat(Operation.TRANSACTION_DATA, fetch)
         except OperationTimeoutError:
-            raise self._out_of_time(partition_id, f"data from transaction {first} on") from None
+            raise out_of_time(
+                self._timeout_seconds, partition_id, f"data from transaction {first} on"
+            ) from None
         data = [b""] * len(fed)
         for place, body in zip(places, bodies, strict=True):
             data[place] = body
@@ -337,171 +313,14 @@ class AsyncLogReader:
             self._host, self, self._retry_policy, operation, attempt, self._timeout_seconds
         )
 
-    # The feed
-
-    async def _feed(
-        self, partition_id: PartitionId, cursor: FeedCursor, with_data: bool
-    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
-        """Yield runs of the feed, or of the log, through lost connections and moved partitions."""
-        loop = asyncio.get_running_loop()
-        progress_at = loop.time()
-        pause = RECONNECT_SECONDS_MIN
-        while not cursor.done:
-            seconds_left = progress_at + self._timeout_seconds - loop.time()
-            try:
-                async with asyncio.timeout(seconds_left):
-                    address, generation = await self._owner(partition_id)
-                    connection = await self._source.open(address, Role.STREAM, self._settings)
-            except TimeoutError:
-                raise self._out_of_time(
-                    partition_id, f"transaction {cursor.position}", cursor.trouble
-                ) from None
-            except (UnavailableError, RemoteProtocolError) as error:
-                logger.info("feed_not_opened partition=%d error=%s", partition_id, error)
-                await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
-                pause = min(2 * pause, RECONNECT_SECONDS_MAX)
-                continue
-            if self._error is not None:  # closing ends those that it knows
-                connection.close()
-                raise self._error
-            owner = self._source.current.partitions.get(partition_id)
-            if owner is None or owner[0] != address:
-                # It has moved while the connection was opened; from now on `_change_view` tells.
-                connection.close()
-                continue
-            runs: AsyncGenerator[FedRun | RecordBatch, None]
-            if with_data and cursor.end is not None and connection.knows_batches:
-                runs = self._blocks_from(partition_id, cursor, connection, address, progress_at)
-            else:
-                runs = self._feed_from(
-                    partition_id, cursor, connection, address, generation, progress_at, with_data
-                )
-            async with aclosing(runs):
-                async for fed in runs:
-                    yield fed
-                    progress_at = loop.time()
-                    pause = RECONNECT_SECONDS_MIN
-            self._check_open()
-            if cursor.is_caught_up:
-                progress_at = loop.time()  # silence was no lack of progress
-            if not cursor.done:
-                await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
-                pause = min(2 * pause, RECONNECT_SECONDS_MAX)
-
-    async def _feed_from(
-        self,
-        partition_id: PartitionId,
-        cursor: FeedCursor,
-        connection: ServerConnection,
-        address: Address,
-        generation: Generation,
-        progress_at: float,
-        with_data: bool,
-    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
-        """Yield runs of the feed until it is done or the connection has ended."""
-        loop = asyncio.get_running_loop()
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._feeds[sequence] = partition_id, address, connection
-        not_ready_seconds = NOT_READY_SECONDS_MIN
-        try:
-            mount = cursor.mount(generation, sequence)
-            if with_data:
-                connection.send([DataWanted(mount.request_id)])
-            connection.send([mount])
-            while not cursor.done:
-                limit = None if cursor.is_caught_up else progress_at + self._timeout_seconds
-                try:
-                    async with asyncio.timeout_at(limit):
-                        messages = await connection.receive()
-                except TimeoutError:
-                    raise self._out_of_time(
-                        partition_id, f"transaction {cursor.position}"
-                    ) from None
-                if messages is None:
-                    return
-                runs, replies = cursor.receive(messages)
-                for run in runs:
-                    yield run
-                    progress_at = loop.time()
-                if replies:
-                    connection.send(replies)
-                if cursor.phase is FeedPhase.NOT_READY:
-                    await asyncio.sleep(not_ready_seconds)
-                    not_ready_seconds = min(2 * not_ready_seconds, NOT_READY_SECONDS_MAX)
-                    connection.send([cursor.mount(generation, sequence)])
-        except RemoteProtocolError as error:
-            logger.warning("feed_broken partition=%d error=%s", partition_id, error)
-        finally:
-            del self._feeds[sequence]
-            connection.close()
-
-    async def _blocks_from(
-        self,
-        partition_id: PartitionId,
-        cursor: FeedCursor,
-        connection: ServerConnection,
-        address: Address,
-        progress_at: float,
-    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
-        """Yield blocks of the log until it is done or the connection has ended."""
-        loop = asyncio.get_running_loop()
-        sequence = self._next_sequence
-        self._next_sequence += 1
-        self._feeds[sequence] = partition_id, address, connection
-        assert cursor.end is not None
-        blocks = BlockCursor(cursor.client_id, partition_id, cursor.position, cursor.end)
-        try:
-            while not blocks.done:
-                if requests := blocks.ask():
-                    connection.send(requests)
-                try:
-                    async with asyncio.timeout_at(progress_at + self._timeout_seconds):
-                        messages = await connection.receive()
-                except TimeoutError:
-                    raise self._out_of_time(
-                        partition_id, f"transaction {blocks.position}", cursor.trouble
-                    ) from None
-                if messages is None:
-                    return
-                for batch in blocks.receive(messages):
-                    cursor.position, cursor.trouble = batch.next_transaction_id, None
-                    yield batch
-                    progress_at = loop.time()
-        except RemoteProtocolError as error:
-            logger.warning("read_broken partition=%d error=%s", partition_id, error)
-        except UnavailableError as error:
-            if loop.time() >= progress_at + self._timeout_seconds:
-                raise
-            cursor.trouble = str(error)
-            logger.info("read_failed partition=%d error=%s", partition_id, error)
-        finally:
-            del self._feeds[sequence]
-            connection.close()
-
-    async def _owner(self, partition_id: PartitionId) -> tuple[Address, Generation]:
-        """Wait until the partition has a server."""
-        while True:
-            self._check_open()
-            owner = self._source.current.partitions.get(partition_id)
-            if owner is not None:
-                return owner
-            self._view_changed.clear()
-            await self._view_changed.wait()
-
     def _change_view(self, snapshot: ClusterSnapshot) -> None:
-        self._view_changed.set()
         if self._connections is not None:
             self._connections.change_view(snapshot.partitions)
-        for partition_id, address, connection in list(self._feeds.values()):
-            # A server that has lost the partition falls silent; nothing else would tell.
-            owner = snapshot.partitions.get(partition_id)
-            if owner is None or owner[0] != address:
-                connection.close()
+        self._streams.change_view(snapshot)
 
     async def _take_client_id(self) -> ClientId:
         """Two feeds of one partition need two clients: the newer mount would end the older."""
-        self._check_open()
+        self._streams.check_open()
         if self._free_client_ids:
             return self._free_client_ids.pop()
         try:
@@ -510,24 +329,12 @@ class AsyncLogReader:
         except TimeoutError:
             raise UnavailableError(f"no client ID in {self._timeout_seconds:g} s") from None
 
-    def _check_open(self) -> None:
-        if self._error is not None:
-            raise self._error
-
     def _check_partition(self, partition_id: int) -> None:
-        self._check_open()
+        self._streams.check_open()
         if not 0 <= partition_id < self.partition_count:
             raise NotFoundError(
                 f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
             )
-
-    def _out_of_time(
-        self, partition_id: int, what: str, trouble: str | None = None
-    ) -> UnavailableError:
-        return UnavailableError(
-            f"no progress with partition {partition_id} in {self._timeout_seconds:g} s: waited for"
-            f" {what}{'' if trouble is None else f'; the server said: {trouble}'}"
-        )
 
     def _crash(self, error: BaseException) -> None:
         self._end(ClientClosedError(f"reader failed: {error!r}"))
@@ -537,14 +344,11 @@ class AsyncLogReader:
 
     def _end(self, error: Exception) -> None:
         """End all reads with `error`."""
-        self._error = self._error or error
-        self._view_changed.set()
+        self._streams.end(error)
         if self._requests is not None:
-            self._requests.stop(self._error)
+            self._requests.stop(self._streams.error)
         if self._connections is not None:
             self._connections.stop()
-        for _, _, connection in self._feeds.values():
-            connection.close()
 
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:
@@ -559,3 +363,15 @@ _Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
 def _wake(queue: asyncio.Queue[Any]) -> None:
     if queue.empty():
         queue.put_nowait(None)
+
+
+async def _next(
+    fetching: _Ahead, feeding: asyncio.Task[None]
+) -> _Fetch | TransactionColumns | None:
+    """Return the next run, or its fetch; None at the end. Raises what ended the feed."""
+    while True:
+        if fetching.empty() and feeding.done():
+            feeding.result()
+            return None
+        if (item := await fetching.get()) is not None:
+            return item

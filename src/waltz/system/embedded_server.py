@@ -261,7 +261,10 @@ class EmbeddedCoordinatorServer:
             )
         finally:
             if session is not None and session.connection is connection:
-                self._connection_ended(session)
+                session.connection = None
+                session.waits.clear()
+                if session.session_id in self._sessions:
+                    self._arm(session, self._grace_seconds)
 
     def _welcome(self, content: dict[str, Any], connection: Connection) -> _Session:
         if content.get("coordinator") != PROTOCOL_VERSION:
@@ -279,13 +282,10 @@ class EmbeddedCoordinatorServer:
             session.connection.close()
             session.waits.clear()
         session.connection = connection
-        self._heard(session)
+        session.heard = self._clock.now()
         self._arm(session, self._session_seconds)
         connection.write(line(session=session.session_id, session_seconds=self._session_seconds))
         return session
-
-    def _heard(self, session: _Session) -> None:
-        session.heard = self._clock.now()
 
     def _arm(self, session: _Session, seconds: float) -> None:
         if session.timer is not None:
@@ -300,12 +300,6 @@ class EmbeddedCoordinatorServer:
         else:
             self._end_session(session)
 
-    def _connection_ended(self, session: _Session) -> None:
-        session.connection = None
-        session.waits.clear()
-        if session.session_id in self._sessions:
-            self._arm(session, self._grace_seconds)
-
     def _end_session(self, session: _Session) -> None:
         self._sessions.pop(session.session_id, None)
         if session.timer is not None:
@@ -318,7 +312,7 @@ class EmbeddedCoordinatorServer:
     # One call
 
     def _handle(self, session: _Session, content: dict[str, Any]) -> None:
-        self._heard(session)
+        session.heard = self._clock.now()
         match content:
             case {"forget": int() as request_id}:
                 session.waits.pop(request_id, None)

@@ -12,7 +12,6 @@ import os
 import socket
 import ssl
 import struct
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, cast
 from weakref import WeakSet
@@ -24,6 +23,8 @@ from waltz.limits import (
     WRITE_BUFFER_BYTES_LOW,
 )
 from waltz.peer_log import PeerLog
+from waltz.system.peer_watch import PEER_CAN_BE_WATCHED, PeerWatch, probe_when_silent
+from waltz.system.received_bytes import ReceivedBytes
 from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
 from waltz.system.tls_session import TlsSession
 from waltz.system.tls_trouble import (
@@ -36,28 +37,8 @@ from waltz.system.tls_trouble import (
 )
 from waltz.types import Address
 
-RECEIVED_PIECES_MAX: Final = 64
-"""Unread pieces kept per connection. More are joined, for a piece of one byte costs fifty bytes."""
-
 WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
 """Writes of at least this size go to the system as they are; smaller ones of a turn are joined."""
-
-PROBE_AFTER_SECONDS: Final = 20
-"""A peer is probed after it has been silent for this long."""
-
-PROBE_INTERVAL_SECONDS: Final = 10
-"""The time between two probes of a silent peer."""
-
-PROBES_MAX: Final = 4
-"""After this many unanswered probes, about a minute, the peer's machine counts as gone. Until then
-its client's newer connection may have to wait (hazard H5)."""
-
-UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
-"""A peer that acknowledges no sent data for this long counts as gone, too. No probes find it while
-the system repeats that data, which it does for a quarter of an hour, up to two minutes apart."""
-
-UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
-"""How often a connection with unacknowledged data is checked for that."""
 
 HANDSHAKE_SPREAD: Final = 0.2
 """Connections get up to this share less than the handshake timeout, each another share, so that
@@ -79,10 +60,6 @@ CLOSE_SECONDS_MAX: Final = 5.0
 
 
 log = logging.getLogger(__name__)
-
-PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
-TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
-"""Three fields of Linux: unanswered probes, unacknowledged segments, acknowledged bytes."""
 
 SPREAD_STEPS: Final = 256
 """Steps from the longest to the shortest handshake timeout; a peer's port chooses its step."""
@@ -141,6 +118,7 @@ class TcpConnection(asyncio.Protocol):
         """
         self._security = security
         self._door = door
+        self._log = log if door is None else door.log
         self._server_name = server_name
         self._speaks_tls = speaks_tls
         self._plain_refused = plain_refused
@@ -151,35 +129,30 @@ class TcpConnection(asyncio.Protocol):
         self._has_begun = False
         self._is_open = False
         self._has_heard = False
-        self._peer_host = ""
-        self._peer = "unconnected"
-        self._trouble = ""
+        self.peer_host = ""
+        """The IP address of the other side."""
+        self.peer = "unconnected"
+        self.trouble = ""
         self._receive: Callable[[bytes], None] | None = None
         """Called with bytes that arrive; None: they wait for `read`."""
-        self._received: list[bytes] = []
-        self._received_bytes = 0
+        self._received = ReceivedBytes()
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._reading_paused = False
         self._writing_paused = False
         self._ended = False
         self._closing = False
-        self._reader: asyncio.Future[None] | None = None
-        self._wanted = 1
-        """Bytes that the reader waits for."""
         self._drainers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._watch: asyncio.TimerHandle | None = None
-        """Runs while sent bytes may be unacknowledged."""
-        self._acknowledged_bytes = 0
-        self._looks_in_vain = 0
+        self._watch: PeerWatch | None = None
         self._held_by_reader = 0
         self._unweighed = 0
         """Bytes received since the bytes held were summed up last."""
         self._weight = 0
         """The bytes held, as the door was told last."""
         self._loop = asyncio.get_running_loop()
-        self._verdict: asyncio.Future[str] = self._loop.create_future()
+        self.verdict: asyncio.Future[str] = self._loop.create_future()
+        """An empty text once both sides have agreed, or the reason for which they do not."""
 
     # Called by asyncio
 
@@ -187,11 +160,13 @@ class TcpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW)
         name = transport.get_extra_info("peername")
-        self._peer_host = name[0] if name else ""
-        self._peer = str(Address(name[0], name[1])) if name else "unknown"
+        self.peer_host = name[0] if name else ""
+        self.peer = str(Address(name[0], name[1])) if name else "unknown"
         connected_socket = transport.get_extra_info("socket")
         connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _probe_when_silent(connected_socket)
+        probe_when_silent(connected_socket)
+        if PEER_CAN_BE_WATCHED:
+            self._watch = PeerWatch(self._transport, self.give_up)
         if self._door is not None and not self._door.enter(self):
             self._door = None
             self._abort()
@@ -220,31 +195,19 @@ class TcpConnection(asyncio.Protocol):
             if self._receive is not None:
                 self._receive(data)
             else:
-                self._keep(data)
+                self._received.keep(data)
+                too_much = self._received.byte_count > READ_BYTES_MAX
+                if too_much and self._transport and not self._reading_paused:
+                    self._reading_paused = True
+                    self._transport.pause_reading()
+                # A peer that sends byte by byte must not cost as much per byte as per message.
+                self._unweighed += len(data)
+                if self._unweighed >= UNWEIGHED_BYTES_MAX:
+                    self._weigh()
         if self._tls is not None and self._tls.has_ended:
-            # After `_keep`: what came before the end can still be read.
+            # Last: what came before the end can still be read.
             self._end()
             self._close_transport()
-
-    def _keep(self, data: bytes) -> None:
-        """Keep `data` for `read` as it came: what is read at once is never copied."""
-        if len(self._received) >= RECEIVED_PIECES_MAX:
-            self._received = [b"".join(self._received)]
-        self._received.append(data)
-        self._received_bytes += len(data)
-        if self._received_bytes > READ_BYTES_MAX and self._transport and not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
-        # A peer that sends byte by byte must not cost as much per byte as per message.
-        self._unweighed += len(data)
-        if self._unweighed >= UNWEIGHED_BYTES_MAX:
-            self._weigh()
-        if self._reader is not None and self._received_bytes >= self._wanted:
-            self._wake_reader()
-
-    def _forget_received(self) -> None:
-        self._received.clear()
-        self._received_bytes = 0
 
     def eof_received(self) -> bool:
         self._note_early_end()
@@ -253,9 +216,10 @@ class TcpConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._note_early_end()
-        for timer in (self._timer, self._watch):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.stop()
         if self._door is not None:
             self._door.leave(self)
         _CONNECTED.discard(self)
@@ -266,10 +230,10 @@ class TcpConnection(asyncio.Protocol):
         before the verdict on this side's certificate, or without an answer in plain."""
         if self._door is not None:
             pass
-        elif not self._is_open or not self._verdict.done():
+        elif not self._is_open or not self.verdict.done():
             self._fail(ENDED)
         elif self._tls is None and self._has_spoken and not (self._has_heard or self._ended):
-            self._trouble = CLOSED_ON_PLAIN
+            self.trouble = CLOSED_ON_PLAIN
             if self._plain_refused is not None:
                 self._plain_refused()
 
@@ -285,7 +249,7 @@ class TcpConnection(asyncio.Protocol):
 
     def _begin_connecting(self) -> None:
         self._has_begun = True
-        if self._security.may_be_plain(self._peer_host) and not self._speaks_tls:
+        if self._security.may_be_plain(self.peer_host) and not self._speaks_tls:
             self._open()
             return
         try:
@@ -300,7 +264,7 @@ class TcpConnection(asyncio.Protocol):
         self._has_begun = True
         if first_byte == HANDSHAKE_BYTE:
             self._tls = self._security.accepted()
-        elif self._security.may_be_plain(self._peer_host):
+        elif self._security.may_be_plain(self.peer_host):
             self._open()
         else:
             if self._transport is not None:
@@ -341,84 +305,40 @@ class TcpConnection(asyncio.Protocol):
         """Give the connection up; tell the reason to the task that opens it, or else to the log."""
         if self._ended and not self._closing:
             return
-        if self._door is not None or self._verdict.done():
-            self._warn("connection_refused peer=%s reason=%s", self._peer, reason)
-        self._trouble = reason
+        if self._door is not None or self.verdict.done():
+            self._log.warning("connection_refused peer=%s reason=%s", self.peer, reason)
+        self.trouble = reason
         self._settle(reason)
         self._end()
         self._close_transport()
 
-    def _warn(self, text: str, *arguments: object) -> None:
-        if self._door is None:
-            log.warning(text, *arguments)
-        else:
-            self._door.log.warning(text, *arguments)
-
     def _settle(self, reason: str) -> None:
-        if not self._verdict.done():
-            self._verdict.set_result(reason)
-
-    async def verdict(self) -> str:
-        """Return an empty text once both sides have agreed, or the reason for which they do not."""
-        return await self._verdict
+        if not self.verdict.done():
+            self.verdict.set_result(reason)
 
     # `host.Connection`
-
-    @property
-    def peer(self) -> str:
-        return self._peer
 
     @property
     def identity(self) -> str:
         return "" if self._tls is None else self._tls.peer_name
 
-    @property
-    def peer_host(self) -> str:
-        """The IP address of the other side."""
-        return self._peer_host
-
     async def read(self, wanted: int = 1) -> bytes:
-        while self._received_bytes < wanted and not self._ended:
-            assert self._reader is None, "two tasks read one connection"
-            self._wanted = wanted
-            self._reader = self._loop.create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
-        data = self._take_received()
+        received = self._received
+        while received.byte_count < wanted and not self._ended:
+            await received.expect(wanted)
+        data = received.take()
         if self._reading_paused and self._transport and not self._transport.is_closing():
             self._reading_paused = False
             self._transport.resume_reading()
         return data
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None:
-        assert self._reader is None, "a task reads the connection"
+        received = self._received.take_all()
         self._receive = receive
-        received, self._received, self._received_bytes = self._received, [], 0
         if received:
-            receive(b"".join(received))
+            receive(received)
         if self._ended:
             self._loop.call_soon(receive, b"")
-
-    def _take_received(self) -> bytes:
-        """Return received bytes, at most `READ_BYTES_MAX`; a piece that fits is not copied."""
-        received, size = self._received, 0
-        for count, piece in enumerate(received):  # noqa: B007 - how many fit
-            size += len(piece)
-            if size > READ_BYTES_MAX:
-                break
-        else:
-            self._received, self._received_bytes = [], 0
-            return received[0] if len(received) == 1 else b"".join(received)
-        if count:
-            data = received[0] if count == 1 else b"".join(received[:count])
-            self._received = received[count:]
-        else:
-            data = received[0][:READ_BYTES_MAX]
-            received[0] = received[0][READ_BYTES_MAX:]
-        self._received_bytes -= len(data)
-        return data
 
     def write(self, data: bytes) -> None:
         # Messages of all partitions to one peer in one turn of the loop leave with one call to the
@@ -445,30 +365,8 @@ class TcpConnection(asyncio.Protocol):
             self._send_records()
         if self._door is not None and (self._weight or self._transport.get_write_buffer_size()):
             self._weigh()
-        if self._watch is None and PEER_CAN_BE_WATCHED:
-            self._look_later()
-
-    def _look_later(self) -> None:
-        self._watch = self._loop.call_later(UNACKNOWLEDGED_LOOK_SECONDS, self._look_at_peer)
-
-    def _look_at_peer(self) -> None:
-        """Give up a peer that has left sent data unacknowledged for too long."""
-        self._watch = None
-        if self._transport is None or self._transport.is_closing():
-            return
-        text = self._transport.get_extra_info("socket").getsockopt(
-            socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size
-        )
-        probes, segments, acknowledged_bytes = TCP_INFO.unpack(text)
-        # Packets of the peer that acknowledge nothing new do not count: those of this side may be
-        # lost on the way. A peer whose receive window is full answers the probes of its window.
-        is_silent = probes > 1 or (segments and acknowledged_bytes == self._acknowledged_bytes)
-        self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
-        self._acknowledged_bytes = acknowledged_bytes
-        if self._looks_in_vain >= UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS:
-            self.give_up(f"it has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
-        elif segments or probes or self.unsent_bytes:
-            self._look_later()
+        if self._watch is not None and self._watch.timer is None:
+            self._watch.look_later()
 
     def _send_records(self) -> None:
         assert self._tls is not None
@@ -480,10 +378,6 @@ class TcpConnection(asyncio.Protocol):
         if self._ended or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size() + self._outgoing_bytes
-
-    @property
-    def trouble(self) -> str:
-        return self._trouble
 
     def note_held(self, byte_count: int) -> None:
         self._held_by_reader = byte_count
@@ -501,7 +395,7 @@ class TcpConnection(asyncio.Protocol):
         if self._ended or self._transport is None:
             return 0
         unsent_bytes = self._transport.get_write_buffer_size() + self._outgoing_bytes
-        return self._received_bytes + self._held_by_reader + unsent_bytes
+        return self._received.byte_count + self._held_by_reader + unsent_bytes
 
     def _weigh(self) -> None:
         self._unweighed = 0
@@ -514,8 +408,8 @@ class TcpConnection(asyncio.Protocol):
 
     def give_up(self, reason: str) -> None:
         """End the connection at once and drop all bytes that it holds."""
-        self._warn("connection_given_up peer=%s reason=%s", self._peer, reason)
-        self._forget_received()
+        self._log.warning("connection_given_up peer=%s reason=%s", self.peer, reason)
+        self._received.clear()
         self._outgoing.clear()
         self._outgoing_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
@@ -548,7 +442,7 @@ class TcpConnection(asyncio.Protocol):
         if self._ended:
             self._close_transport()
             return
-        self._forget_received()
+        self._received.clear()
         self._end()
         if self._is_open or not self._outgoing:
             self._finish()
@@ -584,13 +478,9 @@ class TcpConnection(asyncio.Protocol):
             self._loop.call_soon(self._receive, b"")
         self._ended = True
         # The timer that would settle it ends with the connection, and a task may wait.
-        self._settle(self._trouble)
-        self._wake_reader()
+        self._settle(self.trouble)
+        self._received.wake()
         self._wake_drainers()
-
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
 
     def _wake_drainers(self) -> None:
         drainers, self._drainers = self._drainers, []
@@ -624,15 +514,3 @@ def _leave_all_to_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)
-
-
-def _probe_when_silent(connected_socket: socket.socket) -> None:
-    """Make the system notice a machine that is gone, which takes hours with its own defaults."""
-    connected_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", PROBE_AFTER_SECONDS),
-        ("TCP_KEEPINTVL", PROBE_INTERVAL_SECONDS),
-        ("TCP_KEEPCNT", PROBES_MAX),
-    ):
-        if hasattr(socket, name):  # not every system lets one choose
-            connected_socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

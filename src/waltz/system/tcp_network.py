@@ -329,7 +329,7 @@ def connections_max() -> int:
 
 async def _verdict(connection: TcpConnection) -> str:
     try:
-        return await connection.verdict()
+        return await connection.verdict
     except BaseException:
         connection.close()
         raise

@@ -169,7 +169,10 @@ class ZooKeeperCoordinator:
             except _AnswerLostError:
                 continue
             finally:
-                self._forget(path, woken)
+                waiting = self._waiting[path]
+                waiting.discard(woken)
+                if not waiting:
+                    del self._waiting[path]
 
     async def close(self) -> None:
         if self._closed:
@@ -273,12 +276,6 @@ class ZooKeeperCoordinator:
             for woken in self._waiting.get(waited, ()):
                 if not woken.done():
                     woken.set_result(path is not None)
-
-    def _forget(self, path: str, woken: asyncio.Future[bool]) -> None:
-        waiting = self._waiting[path]
-        waiting.discard(woken)
-        if not waiting:
-            del self._waiting[path]
 
     # The connection
 

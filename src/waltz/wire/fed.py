@@ -202,7 +202,7 @@ class FedRuns(Sequence[Fed]):
 
     def after(self, transaction_id: TransactionId) -> FedRuns:
         """Return those with higher IDs."""
-        if transaction_id >= self.last_transaction_id:  # as nearly always
+        if transaction_id + 1 >= self.runs[-1].next_transaction_id:  # as nearly always
             return NONE_FED
         left = []
         for run in self.runs:

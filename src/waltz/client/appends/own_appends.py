@@ -1,7 +1,7 @@
 """A client's appends to one partition: of contexts, and the rows of `append_many`.
 
-Owns the client ID in use, its sequence numbers, the transaction monitor, and which answers wait for
-a transaction to be applied first. Must not know mounts, connections or the feed's position. Always:
+Owns which appends are undecided, which are in the log and not applied, and which answers wait for a
+transaction to be applied first. Must not know mounts, connections or the feed's position. Always:
 an append is in one place only, and what the feed shows decides all that was sent before it.
 Source: Client-Server Communication, "Append Request" and "Detection of Failed Append Requests".
 """
@@ -15,9 +15,10 @@ from typing import Final
 
 from waltz.client.appends.append_batches import AppendBatches
 from waltz.client.appends.bulk_appends import BulkAppends
+from waltz.client.appends.held_answers import HeldAnswers
+from waltz.client.appends.request_numbers import RequestNumbers
 from waltz.client.appends.submission import Submission, note_requests
 from waltz.client.appends.transaction_monitor import TransactionMonitor
-from waltz.client.bulk import Bulk
 from waltz.client.partitions.client_partition_events import (
     BulkApplied,
     Effect,
@@ -26,7 +27,6 @@ from waltz.client.partitions.client_partition_events import (
 )
 from waltz.client.transaction import TransactionBuilder
 from waltz.types import (
-    SEQUENCE_NUMBER_MAX,
     ClientId,
     Generation,
     PartitionId,
@@ -40,14 +40,6 @@ from waltz.wire.fed import FedRun
 CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
 """Batches of contexts that a client has undecided in one partition at a time."""
 
-SEQUENCE_NUMBERS_PER_CLIENT_ID: Final = 2**31 - 2**16
-"""The last sequence number that a client gives to an append of a partition. Above it are those of
-mounts that come while a client waits for its next client ID."""
-
-CLIENT_ID_RENEWAL_SHARE: Final = 31 / 32
-"""A client asks for its next client ID when a partition has used up this share of the numbers: at
-100,000 appends per second 11 minutes before the last."""
-
 
 class OwnAppends:
     """See the module."""
@@ -57,8 +49,7 @@ class OwnAppends:
     ) -> None:
         self.monitor: TransactionMonitor[Submission] = TransactionMonitor()
         self.monitor.start()
-        self.sequence_number = sequence_number
-        """The number of the last request: no two appends of a client ID may have the same."""
+        self.numbers = RequestNumbers(client_id, partition_id, sequence_number)
         self.batches = AppendBatches()
         """Appends that are to be sent together."""
         self.rows = BulkAppends()
@@ -66,16 +57,13 @@ class OwnAppends:
         """Contexts that are to be executed again: they are not in the log and will not be."""
         self.released = 0
         """The number of contexts that have made room for others since the last `take_effects`."""
-        self.client_id = client_id
         self.knows_batches = False
         """Whether the server tells the outcome of each append."""
-        self._partition_id = partition_id
+        self.held = HeldAnswers()
         self._batches_out: deque[int] = deque()
         """The last sequence numbers of those that may have undecided appends."""
         self._committed: dict[TransactionId, Submission] = {}
         """Not applied yet, in order."""
-        self._held_failures: list[tuple[TransactionId, Submission]] = []
-        self._held_flushes: list[FlushResponse] = []
 
     def __len__(self) -> int:
         """Return the number of undecided appends."""
@@ -89,34 +77,14 @@ class OwnAppends:
         sent = [each for each in (self.monitor.last_registered, self.rows.last_sent) if each]
         return max(sent, key=lambda each: each.sequence_number, default=None)
 
-    @property
-    def numbers_left(self) -> int:
-        """The number of appends that may still be sent under this client ID."""
-        return max(0, SEQUENCE_NUMBERS_PER_CLIENT_ID - self.sequence_number)
-
-    @property
-    def runs_out(self) -> bool:
-        """Whether the next client ID should be taken: most numbers of this one are used up."""
-        return self.sequence_number > CLIENT_ID_RENEWAL_SHARE * SEQUENCE_NUMBERS_PER_CLIENT_ID
-
     def renew(self, client_id: ClientId) -> None:
         """Number what is sent from now on under `client_id`. Nothing may be undecided: a server
         orders what comes under one client ID only, and could still commit an append that the feed
         seems to have passed over."""
         assert not len(self)
         assert not self.batches.runs
-        self.client_id = client_id
-        self.sequence_number = 0
+        self.numbers.renew(client_id)
         self._batches_out.clear()
-
-    def mount_request_id(self, generation: Generation) -> RequestId:
-        """Return a request ID for a mount. It is not kept in the log, so the last one may come
-        again."""
-        self.sequence_number = min(self.sequence_number + 1, SEQUENCE_NUMBER_MAX)
-        return self._request_id(generation, self.sequence_number)
-
-    def _request_id(self, generation: Generation, sequence_number: int) -> RequestId:
-        return RequestId(self.client_id, generation, self._partition_id, sequence_number)
 
     def check_invariants(self) -> None:
         self.monitor.check_invariants()
@@ -126,26 +94,25 @@ class OwnAppends:
     # Sending
 
     def send(self, submissions: Sequence[Submission], generation: Generation) -> None:
-        """Number and register submissions that were executed, at most `numbers_left`.
+        """Number and register submissions that were executed, at most `numbers.left`.
 
         The next `take_batches` returns their appends, and `take_rows` their rows.
         """
         ready: list[Submission] = []
         drafts: list[TransactionBuilder] = []
+        marks: list[TransactionId] = []
         for submission in submissions:
             if submission.bulk is not None:
                 self.rows.add(submission)
             elif (draft := submission.draft) is not None and submission.undecided:
                 ready.append(submission)
                 drafts.append(draft)
+                marks.append(submission.client_high_water_mark)
         if not ready:  # they ended while they waited
             return
-        assert len(ready) <= self.numbers_left
-        first = self._request_id(generation, self.sequence_number + 1)
-        self.sequence_number += len(ready)
+        first = self.numbers.take(len(ready), generation)
         self.monitor.register(first, ready)
         note_requests(first, ready)
-        marks = [submission.client_high_water_mark for submission in ready]
         self.batches.add(first, drafts, marks)
 
     def take_batches(self) -> list[AppendBatch]:
@@ -174,9 +141,9 @@ class OwnAppends:
         self, mark: TransactionId, generation: Generation, now: float
     ) -> list[AppendBatch]:
         """Return rows that are to be sent now, by a client that has applied up to `mark`."""
-        last = self._request_id(generation, self.sequence_number)
-        messages, self.sequence_number = self.rows.take_messages(
-            last, mark, now, self.numbers_left, knows_batches=self.knows_batches
+        numbers = self.numbers
+        messages, numbers.last = self.rows.take_messages(
+            numbers.last_id(generation), mark, now, numbers.left, knows_batches=self.knows_batches
         )
         return messages
 
@@ -184,16 +151,12 @@ class OwnAppends:
         """Nothing more can be sent on it, and its answers hold no more."""
         self.batches.clear()
         self._batches_out.clear()
-        self._held_flushes.clear()
+        self.held.flushes.clear()
 
     def close(self) -> None:
         self.batches.clear()
         self.rows.clear()
         self.monitor.close()
-
-    def is_decided_beyond(self, fed: TransactionId) -> bool:
-        """Whether the server has said that an append is decided by what comes after `fed`."""
-        return any(answer.transaction_id > fed for answer in self._held_flushes)
 
     # What becomes of them
 
@@ -202,7 +165,7 @@ class OwnAppends:
         itself, is not in the log."""
         transaction_id = run.first_transaction_id
         for first, count in run.request_runs:
-            if first.client_id == self.client_id:
+            if first.client_id == self.numbers.client_id:
                 self._commit(first, count, transaction_id)
             transaction_id = TransactionId(transaction_id + count)
 
@@ -229,8 +192,8 @@ class OwnAppends:
     def hear(self, message: AppendRejected | FlushResponse, now: float) -> None:
         if isinstance(message, AppendRejected):
             self._hear_rejections(message, now)
-        elif message not in self._held_flushes:
-            self._held_flushes.append(message)
+        else:
+            self.held.hold_flush(message)
 
     def _hear_rejections(self, message: AppendRejected, now: float) -> None:
         """Take out what is not in the log and never will be: it is executed again.
@@ -241,7 +204,7 @@ class OwnAppends:
         for rejection in message.rejections:
             beaten_by = rejection.transaction_id
             # Of a peer's numbers only those count that were sent.
-            end = min(rejection.first + rejection.length, self.sequence_number + 1)
+            end = min(rejection.first + rejection.length, self.numbers.last + 1)
             numbers = range(max(1, rejection.first), end)
             if rejection.reason is Reason.LOCKED:
                 beaten |= dict.fromkeys(numbers, beaten_by)
@@ -253,15 +216,10 @@ class OwnAppends:
                     continue
                 if rejection.reason is Reason.LOCKED:
                     submission.refused_lock_hash = rejection.lock_hash or None
-                    self._hold(submission, beaten_by)
+                    self.held.hold_failure(submission, beaten_by)
                 else:
                     self.retries.append(submission)
         self.rows.hold(list(beaten), list(beaten.values()))
-
-    def _hold(self, submission: Submission | None, beaten_by: TransactionId) -> None:
-        if submission is not None:
-            submission.lock_failure = beaten_by
-            self._held_failures.append((beaten_by, submission))
 
     def refuse(self, request_id: RequestId) -> Submission | None:
         """It cannot be sent as it is; return what it belongs to, if that is undecided."""
@@ -269,44 +227,32 @@ class OwnAppends:
         return self.monitor.abort(request_id) or row_of
 
     def settle(self, mark: TransactionId) -> list[Effect]:
-        """Let the answers take effect whose transaction has been applied (CI-20, CI-21), and return
-        who is applied as a whole. Before that a retry would not see the state that beat it."""
-        if self._held_failures:
-            self.retries += [each for beaten_by, each in self._held_failures if beaten_by <= mark]
-            self._held_failures = [held for held in self._held_failures if held[0] > mark]
-        for answer in self._held_flushes:
-            if answer.transaction_id <= mark:
+        """Let the answers take effect whose transaction has been applied, up to `mark`, and return
+        the submissions of rows that are applied as a whole."""
+        held = self.held
+        if held.failures or held.flushes:
+            beaten, flushed = held.take(mark)
+            self.retries += beaten
+            for answer in flushed:
                 self.retries += self.monitor.flush(answer.request_id)
                 self.rows.fail_before(answer.request_id.sequence_number + 1)
-        if self._held_flushes:
-            self._held_flushes = [a for a in self._held_flushes if a.transaction_id > mark]
         if not self.rows.is_used:
             return []
         self.rows.release(mark)
         return [BulkApplied(each) for each in self.rows.take_finished(mark)]
 
-    @property
-    def bulks(self) -> list[Bulk]:
-        """Those that have not ended; rows of them may be in the log and not applied."""
-        return self.rows.bulks if self.rows.is_used else []
-
     def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
-        """Return the contexts that are in the log up to there and not applied."""
-        if self._all_through(last):
-            return self._committed.copy()
-        ids = takewhile(lambda each: each <= last, self._committed)
-        return {each: self._committed[each] for each in ids}
+        """Return the contexts that are in the log, up to `last`, and not applied."""
+        committed = self._committed
+        return dict(zip(takewhile(last.__ge__, committed), committed.values(), strict=False))
 
     def forget_through(self, mark: TransactionId) -> None:
-        """All up to there has been applied."""
-        if self._all_through(mark):
+        """Forget the contexts up to `mark`: they have been applied."""
+        if next(reversed(self._committed), mark) <= mark:
             self._committed.clear()
             return
         for each in self.committed_through(mark):
             del self._committed[each]
-
-    def _all_through(self, last: TransactionId) -> bool:
-        return next(reversed(self._committed), last) <= last
 
     def take_effects(self) -> list[Effect]:
         """Return the contexts to be executed again, and the room that was made."""

@@ -12,21 +12,18 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from waltz.client.appends.gate import Entry
+from waltz.client.appends.retries_shell import Retries
 from waltz.client.appends.submission import (
     Finished,
     Submission,
     checked_partition,
 )
 from waltz.client.applying.calls import (
-    execute_again,
     tell_end,
     tell_exception,
     tell_expiration,
-    tell_lock_failure,
-    tell_refusal,
 )
 from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.client_partition_events import FlushWanted, Submitted
@@ -42,13 +39,6 @@ from waltz.errors import (
 from waltz.host import Host
 from waltz.types import NOTHING, PartitionId
 
-TRANSACTION_RETRY_SECONDS_MIN: Final = 0.001
-TRANSACTION_RETRY_SECONDS_MAX: Final = 1.0
-"""Back-off, with jitter, between attempts of one transaction context."""
-
-RETRIES_PER_CALL_MAX: Final = 100
-"""Contexts that one retry thread executes again at once."""
-
 
 class _Flush:
     """A call that waits for the end of these submissions."""
@@ -56,6 +46,37 @@ class _Flush:
     def __init__(self, numbers: dict[int, Submission]) -> None:
         self.numbers = {number: each.partition_id for number, each in numbers.items()}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Telling:
+    """Tells contexts how they end, each in a task of its own, and finishes their submissions."""
+
+    def __init__(
+        self, tasks: Tasks, call: Call, finish: Callable[[Submission, Exception | None], None]
+    ) -> None:
+        self._tasks = tasks
+        self._call = call
+        self._finish = finish
+        self._telling: dict[asyncio.Task[None], None] = {}
+
+    def start(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        """Call `tell` on a worker; the submission ends with `error` then."""
+        task = self._tasks.start(self._tell(submission, tell, error))
+        self._telling[task] = None
+        task.add_done_callback(self._telling.pop)
+
+    async def _tell(
+        self, submission: Submission, tell: Callable[[], None], error: Exception | None
+    ) -> None:
+        await self._call(tell)
+        self._finish(submission, error)
+
+    async def all_told(self) -> None:
+        """Return once no context is being told its end."""
+        while self._telling:
+            await asyncio.wait([*self._telling])
 
 
 class Submissions:
@@ -72,14 +93,16 @@ class Submissions:
         self.partition_count = 0
         """The number of partitions that the cluster has, as far as the client knows."""
         self._runners = runners
-        self._tasks = tasks
+        self.error: Exception | None = None
+        """Raised for each context that is submitted from now on; None: they are taken."""
+        self.telling = Telling(tasks, call, self.finish)
+        self.retries = Retries(
+            tasks, host.random, call, options.retry_threads, self.finish, self.telling
+        )
         self._clock = host.clock
-        self._random = host.random
         self._options = options
         self._call = call
-        self._retry_threads = options.retry_threads
         self._loop = asyncio.get_running_loop()
-        self._error: Exception | None = None
         self._numbers = itertools.count(1)
         self._unfinished: dict[int, Submission] = {}
         self._given_up: dict[PartitionId, Exception] = {}
@@ -88,16 +111,9 @@ class Submissions:
         self._takes = 0
         self._woken_after = -1
         """After how many takes the loop was woken for one more."""
-        self._retries: asyncio.Queue[Submission] = asyncio.Queue()
-        self._telling: dict[asyncio.Task[None], None] = {}
-        """Tasks that tell a context how it ended."""
 
     def __len__(self) -> int:
         return len(self._unfinished)
-
-    def start(self) -> None:
-        for _ in range(self._retry_threads):
-            self._tasks.start(self._execute_retries())
 
     # The way in, for any thread
 
@@ -118,8 +134,8 @@ class Submissions:
 
         Raises NotFoundError, PartitionInactiveError, and what the client has closed with.
         """
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         context = submission.context
         partition_id = checked_partition(context, self.partition_count)
         runner = self._runners.get(partition_id)
@@ -148,7 +164,7 @@ class Submissions:
         submission.holds_room = holds_room
         submission.waited_seconds = waited_seconds
         self._unfinished[submission.number] = submission
-        error = self._error or self._given_up.get(submission.partition_id)
+        error = self.error or self._given_up.get(submission.partition_id)
         if error is not None:  # closing and giving up look at what was registered before
             del self._unfinished[submission.number]
             raise error
@@ -223,7 +239,7 @@ class Submissions:
 
     def fail(self, submission: Submission, error: Exception) -> None:
         """Tell a context that it cannot go on."""
-        self._start_telling(submission, partial(tell_exception, submission, error), error)
+        self.telling.start(submission, partial(tell_exception, submission, error), error)
 
     def give_up(self, partition_id: PartitionId, error: Exception) -> None:
         """End all contexts of a partition that takes no more, unless it is taken up again."""
@@ -247,31 +263,14 @@ class Submissions:
     def _expire(self, submission: Submission) -> None:
         if submission.claim_verdict():
             error = OperationTimeoutError("the context's time is up")
-            self._start_telling(submission, partial(tell_expiration, submission), error)
-
-    def _start_telling(
-        self, submission: Submission, tell: Callable[[], None], error: Exception | None
-    ) -> None:
-        task = self._tasks.start(self._tell(submission, tell, error))
-        self._telling[task] = None
-        task.add_done_callback(self._telling.pop)
-
-    async def _tell(
-        self, submission: Submission, tell: Callable[[], None], error: Exception | None
-    ) -> None:
-        await self._call(tell)
-        self.finish(submission, error)
-
-    def refuse(self, error: Exception) -> None:
-        """Raise `error` for each context that is submitted from now on."""
-        self._error = error
+            self.telling.start(submission, partial(tell_expiration, submission), error)
 
     async def end_all(self, error: Exception) -> None:
         """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
 
         Contexts that are being told their end already come first.
         """
-        await self.all_told()
+        await self.telling.all_told()
         unfinished = list(self._unfinished.values())
 
         def tell_all() -> None:
@@ -280,18 +279,12 @@ class Submissions:
 
         if unfinished:
             await self._call(tell_all)
-            await self.all_told()  # one whose time was up meanwhile is told that
+            await self.telling.all_told()  # one whose time was up meanwhile is told that
         self.forget_all(error)
-
-    async def all_told(self) -> None:
-        """Return once no context is being told its end."""
-        while self._telling:
-            await asyncio.wait([*self._telling])
 
     def forget_all(self, error: Exception) -> None:
         """End all waiting for contexts; contexts that are stuck are no longer told their end."""
-        for submission in list(self._unfinished.values()):
-            self.finish(submission, error)
+        self.finish_all(list(self._unfinished.values()), error)
 
     async def flush(
         self,
@@ -337,50 +330,8 @@ class Submissions:
             if partition_id in flush.numbers.values() and not flush.done.done():
                 flush.done.set_exception(error)
 
-    # Retries
-
-    def retry(self, submissions: Sequence[Submission]) -> None:
-        """Execute these again soon, or end them if this client never does (PM-40, PM-41)."""
-        for submission in submissions:
-            if not submission.undecided:
-                continue
-            if not self._retry_threads:
-                self._start_telling(submission, partial(_tell_unretried, submission), None)
-                continue
-            longest = min(
-                TRANSACTION_RETRY_SECONDS_MAX,
-                TRANSACTION_RETRY_SECONDS_MIN * 2.0 ** min(submission.attempts, 20),
-            )
-            delay = self._random.uniform(0.0, longest)
-            self._loop.call_later(delay, self._retries.put_nowait, submission)
-
-    async def _execute_retries(self) -> None:
-        """Execute contexts whose time has come, many at once; runs once per retry thread."""
-        while True:
-            batch = [await self._retries.get()]
-            while len(batch) < RETRIES_PER_CALL_MAX and not self._retries.empty():
-                batch.append(self._retries.get_nowait())
-            batch = [submission for submission in batch if submission.undecided]
-            if not batch:
-                continue
-            outcomes = await self._call(partial(_execute_all, batch))
-            for submission, outcome in zip(batch, outcomes, strict=True):
-                if outcome is not True:
-                    self.finish(submission, outcome or None)
-                elif submission.undecided:
-                    submission.runner.mailbox.put(Submitted([submission]))
-
 
 def not_active(
     partition_id: PartitionId, active: Collection[PartitionId]
 ) -> PartitionInactiveError:
     return PartitionInactiveError(f"partition {partition_id} is not one of {sorted(active)}")
-
-
-def _execute_all(batch: Sequence[Submission]) -> list[Exception | bool]:
-    return [execute_again(each) for each in batch]
-
-
-def _tell_unretried(submission: Submission) -> None:
-    tell_lock_failure(submission)
-    tell_refusal(submission)

@@ -76,6 +76,7 @@ class FailedAttempts:
         self, partition_id: PartitionId, policy: OnApplyFailure, attempts_max: int
     ) -> None:
         self.count = 0
+        """0 once everything is applied."""
         self.since_milliseconds = 0
         self._partition_id = partition_id
         self._policy = policy
@@ -87,10 +88,6 @@ class FailedAttempts:
         together."""
         self._traced_alone = NOTHING
         self._traced_text = ""
-
-    def end(self) -> None:
-        """Take note that everything was applied."""
-        self.count = 0
 
     def note(self, transaction_id: TransactionId, now_milliseconds: int) -> None:
         """Count an attempt that ended before `transaction_id`; failures at another transaction are

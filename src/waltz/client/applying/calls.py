@@ -313,7 +313,7 @@ def execute_again(submission: Submission) -> Exception | bool:
     """
     tell_lock_failure(submission)
     try:
-        if submission.execute(submission.runner.high_water_mark):
+        if submission.execute(submission.runner.application.high_water_mark):
             return True
     except Exception as error:  # whatever an application raises ends its context only
         tell_exception(submission, error)

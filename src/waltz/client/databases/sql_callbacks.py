@@ -72,7 +72,8 @@ class _Progress:
     found: UUID | None = None
     """The history stored next to the mark when the mark was read last; None if none was stored."""
     history: UUID | None = None
-    """The history that this process's changes are bound to, as the client has checked it."""
+    """The history that this process's changes are bound to: the one that was stored when the client
+    asked last, which it checks before it hands anything over."""
 
 
 class SqlCallbacks(WaltzClientCallbacks):
@@ -150,9 +151,13 @@ class SqlCallbacks(WaltzClientCallbacks):
     def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
         from sqlalchemy.exc import DBAPIError
 
+        from waltz.client.databases.sql_tables import make_marks_ready
+
         progress = self._progress_of(partition_id)
         try:
-            self._make_table_ready()
+            if not self._table_is_ready:
+                make_marks_ready(self.table, self.engine)
+                self._table_is_ready = True
             mark = self._stored_or_new(partition_id)
             self._apply_again(partition_id)
         except DBAPIError as error:
@@ -163,7 +168,7 @@ class SqlCallbacks(WaltzClientCallbacks):
                 _back_off(progress.readings),
             ) from error
         progress.readings = 0
-        self._bind(partition_id)
+        progress.history = progress.found
         return mark
 
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:
@@ -182,11 +187,12 @@ class SqlCallbacks(WaltzClientCallbacks):
             .where(self.table.c.partition_id == partition_id, is_before)
             .values(history=str(history))
         )
-        with _Retrying(self._progress_of(partition_id)):
+        progress = self._progress_of(partition_id)
+        with _Retrying(progress):
             with self.engine.begin() as connection:
                 connection.execute(update)
             self._read_mark(partition_id)
-        self._bind(partition_id)
+        progress.history = progress.found
 
     def park(self, transaction: Transaction, error: Exception) -> None:
         """Move the mark past `transaction`, which `apply` cannot apply, and keep it in a table.
@@ -244,7 +250,8 @@ class SqlCallbacks(WaltzClientCallbacks):
                 self._read_mark(partition_id)
         mark = progress.mark
         rest = [each for each in transactions if each.transaction_id > mark]
-        if rest and not self._is_preferred(partition_id):
+        is_preferred = self._preferred is None or partition_id in self._preferred
+        if rest and not is_preferred:
             if mark > progress.waited_at:
                 progress.waited_seconds = progress.pause_seconds = 0.0
                 progress.waited_at = mark
@@ -349,43 +356,6 @@ class SqlCallbacks(WaltzClientCallbacks):
                 " errors of the database may be caught around a savepoint only"
             )
 
-    def _make_table_ready(self) -> None:
-        """Create the table; add the column that an earlier release did not have."""
-        from waltz.client.databases.sql_tables import create_table
-
-        if self._table_is_ready:
-            return
-        create_table(self.table, self.engine)
-        if not self._has_history():
-            self._add_history()
-        self._table_is_ready = True
-
-    def _has_history(self) -> bool:
-        from sqlalchemy import inspect
-
-        columns = inspect(self.engine).get_columns(self.table.name)
-        return any(column["name"] == "history" for column in columns)
-
-    def _add_history(self) -> None:
-        from sqlalchemy.exc import DBAPIError
-
-        from waltz.client.databases.sql_tables import HISTORY_CHARACTERS
-
-        name = self.engine.dialect.identifier_preparer.format_table(self.table)
-        statement = f"ALTER TABLE {name} ADD COLUMN history VARCHAR({HISTORY_CHARACTERS})"
-        try:
-            with self.engine.begin() as connection:
-                connection.exec_driver_sql(statement)
-        except DBAPIError as error:
-            if self._has_history():
-                return  # another process was faster
-            logger.warning(
-                "column_not_added table=%s error=%s; nothing is applied without it: run `%s` as a"
-                " user who may",
-                self.table.name, error.orig, statement,
-            )  # fmt: skip
-            raise
-
     def _apply_again(self, partition_id: PartitionId) -> None:
         """Apply the parked transactions that an operator has marked for another attempt."""
         from waltz.client.applying.blocked import one_line
@@ -427,12 +397,6 @@ class SqlCallbacks(WaltzClientCallbacks):
                 f"the database is at transaction {mark} of partition {partition_id}; expected"
                 f" {expected}: it was set back, restart the client"
             )
-
-    def _bind(self, partition_id: PartitionId) -> None:
-        """Bind further changes to the stored history, which the client checks before it hands
-        anything over."""
-        progress = self._progress_of(partition_id)
-        progress.history = progress.found
 
     def _check_history(self, partition_id: PartitionId) -> None:
         """Raise HistoryChangedError if another process has bound the database to another log."""
@@ -482,9 +446,6 @@ class SqlCallbacks(WaltzClientCallbacks):
         except IntegrityError:
             pass  # another process was faster
         return self._read_mark(partition_id)
-
-    def _is_preferred(self, partition_id: PartitionId) -> bool:
-        return self._preferred is None or partition_id in self._preferred
 
     def _progress_of(self, partition_id: PartitionId) -> _Progress:
         return self._progress_by_partition.setdefault(partition_id, _Progress())

@@ -8,6 +8,7 @@ SQLAlchemy only.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,8 @@ from waltz.types import (
     RequestId,
     TransactionId,
 )
+
+logger = logging.getLogger(__name__)
 
 PARKED: Final = "parked"
 """State of a row that stays."""
@@ -268,3 +271,30 @@ def create_table(table: sql.Table, engine: sql.Engine) -> None:
     except DBAPIError:
         if not sql.inspect(engine).has_table(table.name):
             raise  # otherwise another process was faster
+
+
+def make_marks_ready(table: sql.Table, engine: sql.Engine) -> None:
+    """Create the table of high-water marks; add the column that an earlier release did not have."""
+    create_table(table, engine)
+    if _has_history(table, engine):
+        return
+    name = engine.dialect.identifier_preparer.format_table(table)
+    statement = f"ALTER TABLE {name} ADD COLUMN history VARCHAR({HISTORY_CHARACTERS})"
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        if _has_history(table, engine):
+            return  # another process was faster
+        logger.warning(
+            "column_not_added table=%s error=%s; nothing is applied without it: run `%s` as a user"
+            " who may",
+            table.name, error.orig, statement,
+        )  # fmt: skip
+        raise
+
+
+def _has_history(table: sql.Table, engine: sql.Engine) -> bool:
+    return any(
+        column["name"] == "history" for column in sql.inspect(engine).get_columns(table.name)
+    )

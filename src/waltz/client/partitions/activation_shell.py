@@ -31,12 +31,12 @@ async def deactivate(
     except (OperationTimeoutError, PartitionBlockedError) as late:
         logger.info("deactivated_with_pending partitions=%s reason=%s", sorted(gone), late)
     for runner in leaving:
-        runner.end_questions(error)
+        runner.end_calls(error)
         runner.mailbox.put(PartitionClosed())
     for runner in leaving:
-        await runner.idle()
+        await runner.application.idle.wait()
         submissions.give_up(runner.partition_id, error)
-    await submissions.all_told()
+    await submissions.telling.all_told()
 
 
 async def end_submissions(
@@ -49,7 +49,7 @@ async def end_submissions(
     try:
         async with asyncio.timeout(seconds_max):
             for runner in runners:
-                await runner.idle()
+                await runner.application.idle.wait()
             await submissions.end_all(error)
     except TimeoutError:
         logger.warning("close_incomplete unfinished=%d", len(submissions))

@@ -84,7 +84,7 @@ def test_a_wait_that_begins_as_the_last_transaction_is_applied_ends(
     async def append_and_wait() -> None:
         transaction_id = await there.append(0, b"x")
         async with asyncio.timeout(10):
-            await there.engine.runner(0).applied(transaction_id)
+            await there.engine.runner(0).waiting.applied(transaction_id)
 
     client._thread.call(append_and_wait())
 
@@ -95,7 +95,7 @@ def test_who_waits_for_a_partition_that_is_given_up_is_told(cluster: InMemoryClu
     client = cluster.open_client(held, partitions=[0, 1], mount_seconds_max=0.1)
     assert held.began.wait(60)
     waiting = Ended(client.wait_until_applied)
-    wait_until(lambda: bool(client._there.engine.runner(0)._waiting), "nobody waits")
+    wait_until(lambda: bool(client._there.engine.runner(0).waiting._waiting), "nobody waits")
     leaving = Ended(lambda: client.set_partitions({1}))
     try:
         assert waiting.within(10)
@@ -116,7 +116,7 @@ def test_who_asks_for_an_outcome_in_a_partition_that_is_given_up_is_told(
     request_id = context.request_id
     assert request_id is not None
     asking = Ended(lambda: client.outcome(request_id))
-    wait_until(lambda: bool(client._there.engine.runner(0)._outcomes), "nobody asks")
+    wait_until(lambda: bool(client._there.engine.runner(0).waiting._outcomes), "nobody asks")
     client.set_partitions({1})
     assert asking.within(10)
     assert isinstance(asking.error, PartitionInactiveError)
@@ -149,7 +149,7 @@ def test_a_partition_that_leaves_with_a_full_buffer_does_not_hold_up_the_others(
     client = cluster.open_client(held, partitions=[0, 1], mount_seconds_max=0.1)
     assert held.began.wait(60)
     machine = client._there.engine.runner(0).machine
-    wait_until(lambda: not machine.has_room, "the buffer is not full")
+    wait_until(lambda: not machine.feed.has_room, "the buffer is not full")
     leaving = Ended(lambda: client.set_partitions({1}))
     wait_until(lambda: machine.closed, "the partition is not closed")
     held.go.set()
@@ -208,7 +208,7 @@ def test_who_waits_for_a_mark_that_no_server_tells_learns_that_the_partition_is_
             with pytest.raises(PartitionInactiveError):
                 await waiting
             with pytest.raises(PartitionInactiveError):
-                await runner.unless_ended(asyncio.sleep(0))
+                await runner.waiting.unless_ended(asyncio.sleep(0))
 
     run_with_cluster(work, partition_count=2)
 
@@ -249,7 +249,7 @@ def test_a_partition_leaves_while_its_application_cannot_say_its_mark() -> None:
             await until(lambda: away.asked > 3)
             runner = client.engine.runner(0)
             await client.set_partitions({1})
-            await until(lambda: not runner._loading)
+            await until(lambda: not runner.application._loading)
 
     run_with_cluster(work, partition_count=2)
 
@@ -266,6 +266,6 @@ def test_a_question_that_is_asked_no_longer_leaves_nothing_behind(
     assert request_id is not None
     with pytest.raises(waltz.OperationTimeoutError):
         client.outcome(request_id, timeout_seconds=0.01)
-    assert not client._there.engine.runner(0)._outcomes
+    assert not client._there.engine.runner(0).waiting._outcomes
     cluster.faults.resume_feed()
     assert client.outcome(request_id, timeout_seconds=10) == 0
