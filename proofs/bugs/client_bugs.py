@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
@@ -13,7 +14,10 @@ from waltz.client.appends.submission import Submission
 from waltz.client.appends.transaction_monitor import TransactionMonitor
 from waltz.client.applying import calls
 from waltz.client.partitions.client_partition import ClientPartition
+from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.connections import sources_shell
+from waltz.connections.pending_requests import MarkArrived
+from waltz.connections.requests_shell import Requests
 from waltz.host import ANY_VERSION
 from waltz.reader.followed_feed import FeedCursor
 from waltz.server.clients import directory_shell
@@ -136,6 +140,34 @@ class _CarelessCoordinator:
         return written
 
 
+def _asking_the_machine(applied: Callable[..., Any]) -> Callable[..., Any]:
+    async def waited(self: Any, transaction_id: Any) -> None:
+        if not self.machine.mark_known or self.machine.high_water_mark < transaction_id:
+            self._applied_through = None
+        await applied(self, transaction_id)
+
+    return waited
+
+
+def _telling_nobody(end_questions: Callable[..., None]) -> Callable[..., None]:
+    def ended(self: Any, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, []
+        outcomes, self._outcomes = self._outcomes, {}
+        end_questions(self, error)
+        self._waiting, self._outcomes = waiting, outcomes
+
+    return ended
+
+
+def _answering_all(perform: Callable[..., None]) -> Callable[..., None]:
+    def performed(self: Any, effect: Any) -> None:
+        if isinstance(effect, MarkArrived):
+            effect = replace(effect, number=1 << 62)
+        perform(self, effect)
+
+    return performed
+
+
 CLIENT_BUGS: Final = (
     Bug(
         name="a lost connection is taken for not written",
@@ -240,6 +272,30 @@ CLIENT_BUGS: Final = (
         workloads=("append", "bulk"),
         plans=("none", "slow_links"),
         caught=Scene(18, "bulk", "none"),
+    ),
+    Bug(
+        name="a wait for transactions asks the machine, which learns later that they are applied",
+        breaks="waits end",
+        patches=(Patch(PartitionRunner, "applied", _asking_the_machine),),
+        workloads=("append",),
+        plans=("none",),
+        caught=Scene(3, "append", "none"),
+    ),
+    Bug(
+        name="a partition that a client leaves does not end the calls that wait for it",
+        breaks="waits end",
+        patches=(Patch(PartitionRunner, "end_questions", _telling_nobody),),
+        workloads=("slow_consumer",),
+        plans=("none",),
+        caught=Scene(1, "slow_consumer", "none"),
+    ),
+    Bug(
+        name="a mark that was asked for before a call answers that call",
+        breaks="marks are as of the call",
+        patches=(Patch(Requests, "_perform", _answering_all),),
+        workloads=("append",),
+        plans=("none",),
+        caught=Scene(3, "append", "none"),
     ),
     Bug(
         name="two clients may get one ID",
