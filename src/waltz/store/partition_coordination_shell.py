@@ -60,7 +60,7 @@ class PartitionCoordination:
         self._put = put
 
     async def read_metadata(self, delay_seconds: float) -> None:
-        """Read the metadata, which are created if there are none, and the assignment."""
+        """Read the metadata, which is created if there is none, and the assignment."""
         await pause(self._host, delay_seconds)
         try:
             node, (_, assigned) = await asyncio.gather(
@@ -87,7 +87,7 @@ class PartitionCoordination:
         return await self._host.coordinator.read(path)
 
     async def write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
-        """Replace the metadata if they still have `version`."""
+        """Replace the metadata if it still has `version`."""
         path = self._paths.partition_metadata(self._partition_id)
         try:
             written = await self._host.coordinator.write(

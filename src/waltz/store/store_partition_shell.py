@@ -262,15 +262,23 @@ class StorePartition:
             case ConnectReplica(link, delay_seconds):
                 self._links[link] = self._start(self._keep(link, delay_seconds))
             case DropReplica(link, reason):
-                log.info("replica_dropped %s reason=%s", self._named(link), reason)
+                log.info("replica_dropped %s reason=%s", _named(self.partition_id, link), reason)
                 self._exchanges.pop(link, None)
                 self._links.pop(link).cancel()
             case ReadMetadata(delay_seconds):
                 self._start(self._coordination.read_metadata(delay_seconds))
             case WriteMetadata(metadata, version):
                 self._start(self._coordination.write_metadata(metadata, version))
-            case StoreOpened() | StoreClosed():
-                self._report(effect)
+            case StoreOpened(session_id, mark):
+                number = self.partition_id
+                log.info("store_opened partition=%d session=%d mark=%d", number, session_id, mark)
+                self.reports.opened_at = self._host.clock.now()
+                self._opened.set()
+                self._on_event(effect)
+            case StoreClosed(reason):
+                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
+                self._opened.clear()
+                self._on_event(effect)
             case ReplicaDamage():
                 self._tell_damage(effect)
             case LoseOwnership(reason):
@@ -311,24 +319,8 @@ class StorePartition:
                 )
             was_in_the_way = obstacle is not None
 
-    def _report(self, event: StoreOpened | StoreClosed) -> None:
-        match event:
-            case StoreOpened(session_id, mark):
-                log.info(
-                    "store_opened partition=%d session=%d mark=%d",
-                    self.partition_id,
-                    session_id,
-                    mark,
-                )
-                self.reports.opened_at = self._host.clock.now()
-                self._opened.set()
-            case StoreClosed(reason):
-                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
-                self._opened.clear()
-        self._on_event(event)
-
     def _tell_damage(self, found: ReplicaDamage) -> None:
-        name, repaired = self._named(found.link), found.repaired_count
+        name, repaired = _named(self.partition_id, found.link), found.repaired_count
         if found.unsupplied:
             # Nothing but another replica's records could take their place: only people can help.
             left = damage_text(found.unsupplied)
@@ -337,12 +329,6 @@ class StorePartition:
             log.warning("damage_found %s damaged=%s", name, damage_text(found.damaged))
         else:
             log.info("damage_repaired %s repaired=%d", name, repaired)
-
-    def _named(self, link: ReplicaLink) -> str:
-        return (
-            f"partition={self.partition_id} session={link.session_id} replica={link.replica_id}"
-            f" attempt={link.attempt}"
-        )
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -397,3 +383,10 @@ class StorePartition:
 
 def _fence(error: WaltzError) -> SessionId | None:
     return fence_in(str(error)) if isinstance(error, RemoteStorageError) else None
+
+
+def _named(partition_id: PartitionId, link: ReplicaLink) -> str:
+    return (
+        f"partition={partition_id} session={link.session_id} replica={link.replica_id}"
+        f" attempt={link.attempt}"
+    )
