@@ -82,7 +82,7 @@ def _recovered_once_marked(advance: Callable[..., None]) -> Callable[..., None]:
     def advanced(self: Any, replica: Any) -> None:
         mark = self.high_water_mark
         is_free = not replica.busy and not replica.recovered and replica.holding is not None
-        if self._admitted and mark is not None and is_free:
+        if self.admitted and mark is not None and is_free:
             replica.holding = max(replica.holding, mark)
         advance(self, replica)
 

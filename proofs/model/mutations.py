@@ -61,9 +61,9 @@ def _admitting() -> tuple[Patch, ...]:
 
     def change(propose: Callable[[Any], None]) -> Callable[[Any], None]:
         def proposed(self: Any) -> None:
-            was_busy = self._metadata_busy
+            was_busy = self.awaits_coordinator
             propose(self)
-            if self._metadata_busy and not was_busy:
+            if self.awaits_coordinator and not was_busy:
                 self._admit()
 
         return proposed

@@ -20,7 +20,7 @@ from waltz.operators.questions_shell import (
     ask_servers,
     prefer_partitions,
 )
-from waltz.store.store_partition_shell import REPLICA_LOOK_SECONDS_MIN
+from waltz.store.replica_reports_shell import REPLICA_LOOK_SECONDS_MIN
 from waltz.testing import InMemoryCluster
 from waltz.types import Address, PartitionId, ServersAddress
 from waltz.wire.report_protocol import PartitionReport, Standing

@@ -54,7 +54,7 @@ def test_every_state_of_a_world_with_faults_heals() -> None:
 
 def never_admitting(propose: Callable[..., None]) -> Callable[..., None]:
     def proposed(self: Any) -> None:
-        if not self._admitted:
+        if not self.admitted:
             propose(self)
 
     return proposed

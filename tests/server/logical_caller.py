@@ -91,7 +91,7 @@ class LogicalCaller:
 
     def say(self, *messages: Message) -> None:
         data = self.link.retain(b"".join(map(self.link.link.encode, messages)))
-        if not self.link._retained.is_broken:
+        if not self.link.retained.is_broken:
             self.connection.write(data)
 
     async def hear(self, kind: type[T]) -> T:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.states.world import HOLDERS, PARTITIONS, SERVERS, Answers, Metrics, World
 from waltz.server.server_metrics import COORDINATOR_SILENT_SECONDS_MAX
-from waltz.store.store_partition_shell import REPLICA_WORD_SECONDS_MAX
+from waltz.store.replica_reports_shell import REPLICA_WORD_SECONDS_MAX
 
 SLACK_SECONDS = 3.0
 """Between what the test does and notes, on a busy machine, and what the program sees of it."""

@@ -57,7 +57,8 @@ class Bench:
     ) -> None:
         self.nodes = {each.replica_id: each for each in nodes}
         self.assigned = tuple(assigned or states or self.nodes)
-        self.stored = PartitionMetadata(Generation(1), SessionId(session), dict(states))
+        self.session_id = SessionId(session)
+        self.stored = PartitionMetadata(Generation(1), self.session_id, dict(states))
         self.recovery = Recovery(self.stored, 1, self.assigned)
         self.version = 1
         self.waiting: list[RecoveryEffect] = []
@@ -97,8 +98,8 @@ class Bench:
         match effect:
             case SendRequest(link, request):
                 replica = self.nodes[link.replica_id]
-                replica.announce(self.recovery.session_id)
-                answer = replica.process(self.recovery.session_id, request)
+                replica.announce(self.session_id)
+                answer = replica.process(self.session_id, request)
                 self.feed(RequestAnswered(link, request, answer))
             case CopyRecords(replica_id, source, first, through):
                 found = self.nodes[source].log[first : min(through, first + 9) + 1]
@@ -106,7 +107,7 @@ class Bench:
                     self.fail_to_read(effect)
                     return
                 append = AppendToReplica(join_batches(found))
-                self.nodes[replica_id].process(self.recovery.session_id, append)
+                self.nodes[replica_id].process(self.session_id, append)
                 self.feed(RequestAnswered(self.link(replica_id), append, None))
             case WriteMetadata(metadata, version):
                 if self.writes:

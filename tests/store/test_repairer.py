@@ -182,7 +182,7 @@ def test_damage_is_read_elsewhere_and_put_back_until_there_is_none() -> None:
     told, mended = ward.condition()
     assert told == ReplicaDamage(A, (), (), 3)
     assert mended == ReplicaMended(A)
-    assert ward.repairer.known == ()
+    assert ward.repairer.finding(A.replica_id) is None
 
 
 def test_another_one_is_read_when_one_fails_or_answers_nonsense() -> None:
@@ -207,7 +207,10 @@ def test_what_nobody_has_stays_and_is_told_once() -> None:
         fail(ward.repairer, reading.link, reading.request)
         *_, reading = ward.step()
     assert reading == SendRequest(A, AskCondition(2), REPAIR_LOOK_SECONDS)
-    assert ward.repairer.known == (report((3, 5), (9, 10), left=((3, 5),)),)
+    assert ward.repairer.finding(A.replica_id) == (
+        "does not vote: records 3-4,9-9 are damaged, and no replica gives 3-4;"
+        " its version cannot take part with damage"
+    )
     assert ward.step() == []
     answer(ward.repairer, A, AskCondition(2), Condition(INFO, t(99), ranges((3, 5))))
     [reading] = ward.step()[:1]

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
+from waltz.errors import ConnectionLostError, RemoteStorageError, WaltzError
+from waltz.record import empty_batch
 from waltz.store.replica_session import ReplicaPhase, ReplicaSession
-from waltz.store.requests import Condition, ReplicaConnected
+from waltz.store.requests import (
+    AppendToReplica,
+    AskCondition,
+    Condition,
+    ReplicaConnected,
+    ReplicaRequest,
+)
 from waltz.store.standing import NO_STORE, ReplicaWords, StoreReport, store_report
-from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
+from waltz.types import NO_SESSION, NOTHING, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import Standing
-from waltz.wire.storage_protocol import DamagedRange, SessionInfo
+from waltz.wire.storage_protocol import (
+    DamagedRange,
+    ReplicaStateResponse,
+    SessionInfo,
+    StorageMessage,
+    SuccessResponse,
+)
 
 A, B, C = (ReplicaId(f"{name}:1") for name in "abc")
 SESSION = SessionId(3)
@@ -183,3 +199,20 @@ def test_what_was_released_is_not_reported_and_no_store_is_no_majority() -> None
     assert report(ReplicaWords(), released).replicas == ()
     assert (NO_STORE.session_id, NO_STORE.is_writable) == (NO_SESSION, False)
     assert report(ReplicaWords(), live(A), live(B)).is_writable is None
+
+
+def test_answers_to_appends_and_to_questions_are_words_and_lost_answers_are_none() -> None:
+    words = ReplicaWords()
+    append = AppendToReplica(empty_batch(MARK))
+    head, info = (SESSION, 0, PartitionId(0)), SessionInfo(SESSION, MARK, MARK)
+    state = ReplicaStateResponse(*head, info, MARK, UUID(int=0), True, True, ())
+
+    def standing(request: ReplicaRequest, result: StorageMessage | WaltzError) -> Standing:
+        words.hear(A, request, result, NOW, says_refusal=True)
+        return report(words, live(A)).replicas[0].standing
+
+    assert standing(append, ConnectionLostError("cut")) is Standing.SILENT
+    assert standing(AskCondition(1), RemoteStorageError("no space")) is Standing.REFUSING
+    assert standing(AskCondition(1), state) is Standing.CURRENT
+    words = ReplicaWords()
+    assert standing(append, SuccessResponse(*head)) is Standing.CURRENT

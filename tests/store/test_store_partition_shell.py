@@ -407,7 +407,7 @@ def test_a_record_that_rots_while_the_session_is_open_is_repaired(tmp_path: Path
             await eventually(is_whole)
 
             async def is_told() -> bool:
-                return store.partition.report().count(Standing.DAMAGED) == 0
+                return store.partition.reports.report().count(Standing.DAMAGED) == 0
 
             await eventually(is_told)
             assert store.sessions == [0]
@@ -429,11 +429,11 @@ def test_what_every_replica_has_damaged_is_told_and_left_alone(
             async def is_told() -> bool:
                 with pytest.raises(UnavailableError, match="cannot read transaction 7"):
                     await store.partition.read(TransactionId(7), 1)
-                texts = [each.text for each in store.partition.report().replicas]
+                texts = [each.text for each in store.partition.reports.report().replicas]
                 return texts == ["records 7-7 are damaged, and no replica gives 7-7"] * 3
 
             await eventually(is_told)
-            replicas = store.partition.report().replicas
+            replicas = store.partition.reports.report().replicas
             assert {each.replica_id for each in replicas} == {*map(nodes.replica_id, range(3))}
             assert {each.standing for each in replicas} == {Standing.DAMAGED}
             await store.append("appends go on")

@@ -53,12 +53,12 @@ def test_a_heartbeat_is_answered_with_what_has_arrived_and_is_no_message() -> No
 def test_acknowledgements_and_heartbeats_let_what_is_kept_go() -> None:
     one = end()
     one.retain(frame(FLUSH))
-    assert one.retained_bytes == len(frame(FLUSH))
+    assert one.retained.byte_count == len(frame(FLUSH))
     one.receive(frame(Acknowledgement(len(frame(FLUSH)))))
-    assert one.retained_bytes == 0
+    assert one.retained.byte_count == 0
     one.retain(frame(FLUSH))
     one.receive(frame(Heartbeat(2 * len(frame(FLUSH)), False)))
-    assert one.retained_bytes == 0
+    assert one.retained.byte_count == 0
 
 
 def test_much_that_arrives_is_acknowledged_without_being_asked() -> None:
@@ -94,7 +94,7 @@ def test_without_the_feature_nothing_is_kept() -> None:
     """LC-32."""
     one = end(features=frozenset({Feature.HEARTBEAT}))
     assert one.retain(frame(FLUSH)) == frame(FLUSH)
-    assert one.retained_bytes == 0
+    assert one.retained.byte_count == 0
     assert not one.is_restorable
     one.receive(frame(Heartbeat(9, False)))
 

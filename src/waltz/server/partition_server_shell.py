@@ -112,11 +112,11 @@ class RunningPartition:
 
     def state(self, failures: int) -> ServerPartitionState:
         """Return the partition's state; if it takes no appends, the reason of each replica."""
-        return self._with_store(failures, self._store.report())
+        return self._with_store(failures, self._store.reports.report())
 
     async def look(self, failures: int) -> ServerPartitionState:
         """As `state`, once the replicas have been asked."""
-        return self._with_store(failures, await self._store.look())
+        return self._with_store(failures, await self._store.reports.look())
 
     def _with_store(self, failures: int, report: StoreReport) -> ServerPartitionState:
         found = replace(

@@ -244,7 +244,7 @@ class Server:
             preferred_partitions=() if membership is None else membership.preferred_partitions,
             connections=len(clients),
             broken_connections=clients.broken_count,
-            retained_bytes=sum(client.link.retained_bytes for client in clients),
+            retained_bytes=sum(client.link.retained.byte_count for client in clients),
             full_connections=len(clients.full),
             backlog_bytes=sum(client.intake.byte_count for client in clients),
             backlog_bytes_peak=self._backlog_bytes_peak,
@@ -327,7 +327,7 @@ class Server:
             partition = self._partitions.get(partition_id)
             if partition is not None:
                 # If nothing of this client waits there, its questions go before what others want.
-                overtakes = not client.intake.waits_for(partition.opening) and may_overtake(event)
+                overtakes = may_overtake(event) and not client.intake.waits_for(partition.opening)
                 client.intake.take(partition.opening, byte_count)
                 if overtakes:
                     partition.take_now(event)

@@ -148,9 +148,7 @@ def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer
         case AskSessionInfo(), LastSessionInfoResponse(session_info=session_info):
             return session_info
         case AskCondition(), ReplicaStateResponse():
-            return Condition(
-                message.session_info, message.transaction_id, message.damaged, message.refusal
-            )
+            return condition_in(message)
         case AskMaxTransactionId() | TruncateReplica(), MaxTransactionIdResponse(
             transaction_id=transaction_id
         ):
@@ -159,6 +157,10 @@ def answer_to(request: ReplicaRequest, message: StorageMessage) -> ReplicaAnswer
             raise RemoteProtocolError(
                 f"{type(message).__name__} as the answer to {type(request).__name__}"
             )
+
+
+def condition_in(message: ReplicaStateResponse) -> Condition:
+    return Condition(message.session_info, message.transaction_id, message.damaged, message.refusal)
 
 
 def fence_in(text: str) -> SessionId | None:

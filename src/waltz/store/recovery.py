@@ -156,6 +156,24 @@ class _Replica:
         self.link = self.standing = self.holding = self.vote = self.last = self.cut_to = None
         self.busy = self.low_water_mark_set = self.recovered = False
 
+    def ask(
+        self, request: AskSessionInfo | AskMaxTransactionId | TruncateReplica | SetLowWaterMark
+    ) -> SendRequest:
+        assert self.link is not None
+        self.busy = True
+        return SendRequest(self.link, request)
+
+    def refuse(self, found: str) -> DropReplica:
+        """Leave alone what is on the replica, of a partition that the metadata has never seen."""
+        assert self.link is not None
+        link = self.link
+        self.forget()
+        return DropReplica(
+            link,
+            f"it has {found}, but the metadata has never seen this partition: either the"
+            " coordinator's data or this node's directory belongs elsewhere",
+        )
+
     @property
     def low_water_mark(self) -> TransactionId:
         return NOTHING if self.info is None else self.info.low_water_mark
@@ -212,21 +230,15 @@ class Recovery:
             replica_id: _Replica(replica_id, metadata.replica_states.get(replica_id))
             for replica_id in (*assigned, *guests)
         }
-        self._admitted: tuple[ReplicaId, ...] = ()
+        self.admitted: tuple[ReplicaId, ...] = ()
+        """The replicas that the metadata names as taking part, whether still there or not."""
         self._proposed: tuple[ReplicaId, ...] = ()
         self._proposed_metadata: PartitionMetadata | None = None
-        self._metadata_busy = False
+        self.awaits_coordinator = False
+        """Whether the metadata is being written, or read after a failure."""
         self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
         self._failed_reads: dict[tuple[ReplicaId, ReplicaId], int] = {}
         self._effects: list[RecoveryEffect] = []
-
-    @property
-    def session_id(self) -> SessionId:
-        return self._metadata.session_id
-
-    @property
-    def awaits_coordinator(self) -> bool:
-        return self._metadata_busy
 
     @property
     def awaited_mark(self) -> TransactionId | None:
@@ -259,16 +271,6 @@ class Recovery:
         return self._replicas[replica_id].recovered
 
     @property
-    def votes(self) -> Mapping[ReplicaId, TransactionId]:
-        """The last record of each replica that has voted, up to the mark once that is known."""
-        mark = self.high_water_mark
-        return {
-            replica.replica_id: _held(replica) if mark is None else min(_held(replica), mark)
-            for replica in self._replicas.values()
-            if replica.vote is not None
-        }
-
-    @property
     def holdings(self) -> Mapping[ReplicaId, TransactionId]:
         """The last record of each replica that has said it, voter or not, up to the mark once that
         is known; `NOTHING` for a replica that lost a part of its log."""
@@ -280,11 +282,6 @@ class Recovery:
             for replica in self._replicas.values()
             if replica.holding is not None
         }
-
-    @property
-    def admitted(self) -> tuple[ReplicaId, ...]:
-        """The replicas that the metadata names as taking part, whether still there or not."""
-        return self._admitted
 
     def step(self, events: Sequence[RecoveryEvent], now: float) -> Sequence[RecoveryEffect]:
         for event in events:
@@ -307,8 +304,8 @@ class Recovery:
             assert replica.vote is None or not self._first_states or replica.state is not None
             assert not replica.recovered or replica.holding == mark
             assert not replica.low_water_mark_set or mark is not None
-        assert not self._admitted or mark is not None
-        assert not self._admitted or len(self._admitted) >= majority(len(self._assigned))
+        assert not self.admitted or mark is not None
+        assert not self.admitted or len(self.admitted) >= majority(len(self._assigned))
 
     # Events
 
@@ -318,7 +315,7 @@ class Recovery:
                 replica = self._replicas[link.replica_id]
                 assert not replica.busy
                 replica.link = link
-                self._ask(replica, AskSessionInfo())
+                self._effects.append(replica.ask(AskSessionInfo()))
             case RequestAnswered():
                 self._take_answer(event)
             case RequestFailed(source, ReadFromReplica(reader=ReplicaLink() as reader)):
@@ -352,16 +349,16 @@ class Recovery:
 
     def _take_info(self, replica: _Replica, info: SessionInfo) -> None:
         if self.is_set_back:
-            self._ask(replica, AskMaxTransactionId())
+            self._effects.append(replica.ask(AskMaxTransactionId()))
             return
         states = self._first_states
         replica.standing, replica.cut_to = judge(replica.replica_id, states, info)
         if replica.standing is RecoveryStanding.UNKNOWN:
-            self._refuse(replica, f"low-water mark {info.low_water_mark}")
+            self._effects.append(replica.refuse(f"low-water mark {info.low_water_mark}"))
         elif replica.cut_to is None or info.session_id == last_session(states):
-            self._ask(replica, AskMaxTransactionId())
+            self._effects.append(replica.ask(AskMaxTransactionId()))
         else:
-            self._ask(replica, TruncateReplica(replica.cut_to))
+            self._effects.append(replica.ask(TruncateReplica(replica.cut_to)))
 
     def _take_last(self, replica: _Replica, last: TransactionId) -> None:
         assert replica.info is not None
@@ -371,14 +368,14 @@ class Recovery:
             replica.standing, replica.cut_to = RecoveryStanding.CANDIDATE, None
             self._take_candidate(replica, last)
         elif replica.cut_to is not None:
-            self._ask(replica, TruncateReplica(replica.cut_to))
+            self._effects.append(replica.ask(TruncateReplica(replica.cut_to)))
         else:
             self._take_candidate(replica, last)
 
     def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
         if not self._first_states and last > NOTHING:
             replica.standing = RecoveryStanding.UNKNOWN
-            self._refuse(replica, f"records up to {last}")
+            self._effects.append(replica.refuse(f"records up to {last}"))
             return
         replica.holding = last
         if last < replica.low_water_mark:
@@ -390,7 +387,7 @@ class Recovery:
         match event:
             case MetadataWritten(version):
                 assert self._proposed_metadata is not None
-                self._metadata_busy = False
+                self.awaits_coordinator = False
                 self._metadata, self._version = self._proposed_metadata, version
                 self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
                 self._admit()
@@ -401,7 +398,7 @@ class Recovery:
                     2 * self._metadata_retry_seconds, METADATA_RETRY_SECONDS_MAX
                 )
             case MetadataRead(metadata, version):
-                self._metadata_busy = False
+                self.awaits_coordinator = False
                 if metadata.session_id != self._metadata.session_id:
                     self.closed = True
                     self._effects.append(
@@ -479,8 +476,8 @@ class Recovery:
         if replica.busy or replica.recovered:
             return
         if replica.holding is None:
-            if replica.last is not None and replica.standing is not None and self._admitted:
-                self._ask(replica, TruncateReplica(replica.low_water_mark))
+            if replica.last is not None and replica.standing is not None and self.admitted:
+                self._effects.append(replica.ask(TruncateReplica(replica.low_water_mark)))
             return
         if mark is None:
             # One that lost a part of its log is not filled up before the mark is known: should
@@ -488,9 +485,9 @@ class Recovery:
             if replica.standing is not RecoveryStanding.BEHIND:
                 self._copy(replica)
         elif replica.holding > mark:
-            self._ask(replica, TruncateReplica(mark))
+            self._effects.append(replica.ask(TruncateReplica(mark)))
         elif self._may_set_low_water_mark(replica, mark):
-            self._ask(replica, SetLowWaterMark(mark))
+            self._effects.append(replica.ask(SetLowWaterMark(mark)))
         elif replica.holding < mark:
             self._copy(replica)
         else:
@@ -506,7 +503,7 @@ class Recovery:
         """
         if replica.low_water_mark_set or replica.low_water_mark > mark:
             return False
-        if self._admitted and replica.standing is RecoveryStanding.NEW:
+        if self.admitted and replica.standing is RecoveryStanding.NEW:
             return True  # early: should it be lost while it catches up, it keeps what it has
         if replica.holding != mark:
             return False
@@ -525,7 +522,7 @@ class Recovery:
             and (other.vote is not None or other.low_water_mark_set)
         ]
         is_kept = len(keepers) >= majority(len(self._first_states))
-        return is_kept or len(self._admitted) > 0 or not self._first_states
+        return is_kept or len(self.admitted) > 0 or not self._first_states
 
     def _copy(self, replica: _Replica) -> None:
         """Fill `replica` from the nearest above it; once the mark is known, from the fullest."""
@@ -562,11 +559,11 @@ class Recovery:
         takes_part = tuple(
             replica_id
             for replica_id in self._assigned
-            if replica_id in recovered or replica_id in self._admitted
+            if replica_id in recovered or replica_id in self.admitted
         )
-        if self._metadata_busy or takes_part == self._admitted:
+        if self.awaits_coordinator or takes_part == self.admitted:
             return
-        if not self._admitted and len(takes_part) < majority(len(self._assigned)):
+        if not self.admitted and len(takes_part) < majority(len(self._assigned)):
             return
         assert self.high_water_mark is not None
         metadata = recovered_metadata(
@@ -576,40 +573,19 @@ class Recovery:
         if metadata == self._metadata:
             self._admit()
         else:
-            self._metadata_busy = True
+            self.awaits_coordinator = True
             self._effects.append(WriteMetadata(metadata, self._version))
 
     def _admit(self) -> None:
         joined = tuple(
-            replica_id for replica_id in self._proposed if replica_id not in self._admitted
+            replica_id for replica_id in self._proposed if replica_id not in self.admitted
         )
-        if not self._admitted:
+        if not self.admitted:
             for replica in self._replicas.values():
                 if replica.state is not None and replica.replica_id not in self._assigned:
                     replica.forget()  # taken away, and no longer connected
-        self._admitted = self._proposed
+        self.admitted = self._proposed
         self._effects.append(AdmitReplicas(joined))
-
-    def _ask(
-        self,
-        replica: _Replica,
-        request: AskSessionInfo | AskMaxTransactionId | TruncateReplica | SetLowWaterMark,
-    ) -> None:
-        assert replica.link is not None
-        replica.busy = True
-        self._effects.append(SendRequest(replica.link, request))
-
-    def _refuse(self, replica: _Replica, found: str) -> None:
-        assert replica.link is not None
-        link = replica.link
-        replica.forget()
-        self._effects.append(
-            DropReplica(
-                link,
-                f"it has {found}, but the metadata has never seen this partition: either the"
-                " coordinator's data or this node's directory belongs elsewhere",
-            )
-        )
 
 
 def _held(replica: _Replica) -> TransactionId:

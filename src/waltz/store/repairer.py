@@ -97,6 +97,8 @@ RepairEffect: TypeAlias = SendRequest | ReplicaDamage | ReplicaMended | DamageAc
 
 @dataclass(slots=True)
 class _Patient:
+    """A replica whose damage is looked at: what it has said, and the one repair under way on it."""
+
     link: ReplicaLink
     reason: str | None
     """Why it abstains; None: it does not."""
@@ -136,6 +138,129 @@ class _Patient:
         """The last record that it has said it holds."""
         return NOTHING if self.condition is None else self.condition.last
 
+    def finding(self, silent: Sequence[ReplicaId]) -> str | None:
+        """As `Repairer.finding`; the replicas that are `silent` may have what nobody gives."""
+        if not self.damaged:
+            return None
+        found = f"records {damage_text(self.damaged)} are damaged"
+        if self.unsupplied:
+            found += f", and no replica gives {damage_text(self.unsupplied)}"
+        if self.reason is None:
+            return found
+        return f"does not vote: {found}{self._why_not_accepted(silent)}"
+
+    def _why_not_accepted(self, silent: Sequence[ReplicaId]) -> str:
+        if not self.unsupplied:
+            return ""
+        if silent:
+            return f"; {', '.join(silent)} may have them, and has not said so"
+        if not self.is_tolerant:
+            return "; its version cannot take part with damage"
+        if self.unsupplied[-1].next_transaction_id > self.last:
+            return (
+                "; nothing good follows the last of them, so that nobody knows where its log ended"
+            )
+        return ""
+
+    def suspect(self, now: float) -> None:
+        """Look soon: the replica could not give what it should hold."""
+        if now - self.asked_at >= REPAIR_LOOK_SECONDS_MIN:
+            self.must_look = True
+
+    def look(self, now: float, *, delayed: bool) -> SendRequest:
+        self.questions += 1
+        self.awaits_answer = True
+        self.is_delayed = delayed
+        self.must_look = False
+        self.asked_at = now
+        request = AskCondition(self.questions)
+        return SendRequest(self.link, request, REPAIR_LOOK_SECONDS if delayed else 0.0)
+
+    def read(
+        self, source: RepairScope, first: TransactionId, through: TransactionId
+    ) -> SendRequest:
+        count = self.size.count(first, through)
+        self.source = source.link.replica_id
+        self.request = ReadToRepair(first, count, self.link)
+        delay_seconds = REPAIR_PAUSE_SECONDS if self.repaired_count else 0.0
+        return SendRequest(source.link, self.request, delay_seconds)
+
+    def report(self, unsupplied: Iterable[DamagedRange], *, is_open: bool) -> list[RepairEffect]:
+        self.unsupplied = tuple(unsupplied)
+        told = self.unsupplied if is_open else ()
+        report = ReplicaDamage(self.link, self.damaged, told, self.repaired_count)
+        before = self.reported
+        self.reported = report
+        if before is None:
+            is_news = bool(report.damaged)
+        else:
+            is_news = not set(report.unsupplied) <= set(before.unsupplied) or bool(
+                report.damaged
+            ) != bool(before.damaged)
+        return [report] if is_news else []
+
+    # Answers
+
+    def take_answer(self, event: RequestAnswered | RequestFailed) -> bool:
+        """Take what the replica says to a question about it, or to what was under way on it. Return
+        whether it has said what it has damaged."""
+        if isinstance(event.request, AskCondition):
+            if event.request.number != self.questions:
+                return False
+            self.awaits_answer = False
+        elif self.request is event.request:
+            self.request = None
+        else:
+            return False
+        match event:
+            case RequestAnswered(_, AskCondition(), Condition() as condition):
+                self.condition = condition
+                self.damaged = condition.damaged
+                self.was_damaged = self.was_damaged or bool(condition.damaged)
+                self.failed.clear()
+                self.refused.clear()
+                return True
+            case RequestFailed(_, AskCondition(), reason):
+                if self.reason is not None:
+                    self.given_up = f"{self.reason}; {reason}"
+            case RequestAnswered(_, RepairRecords(batch)):
+                self.repaired_count += len(batch)
+                self.damaged = _without_start(self.damaged, batch)
+                if not self.damaged:
+                    self.must_look = True
+            case RequestAnswered(_, AcceptDamage(damaged)):
+                self.accepted |= frozenset(damaged)
+            case RequestAnswered(_, TruncateReplica()):
+                self.must_look = True
+            # What failed may have been done all the same; it is tried again after the next look.
+            case RequestFailed(_, RepairRecords(batch)):
+                self.refused.add(batch.first_transaction_id)
+            case RequestFailed(_, AcceptDamage(damaged)):
+                self.refused.update(each.first for each in damaged)
+            case _:
+                raise AssertionError(f"no answer to a repair: {event}")
+        return False
+
+    def take_read(self, request: ReadToRepair, batch: RecordBatch) -> SendRequest | None:
+        """Return what puts back what was read; None if what was read is no good."""
+        try:
+            copy = checked_copy(batch, request.first, request.count_max, REPAIR_BYTES_MAX)
+        except (CorruptionError, RemoteProtocolError):
+            self.fail_read()
+            return None
+        self.size.copied(copy)
+        self.source = None
+        self.request = RepairRecords(copy)
+        return SendRequest(self.link, self.request)
+
+    def fail_read(self) -> None:
+        request, source = self.request, self.source
+        assert isinstance(request, ReadToRepair)
+        assert source is not None
+        self.failed.add((request.first, source))
+        self.failures[source] = self.failures.get(source, 0) + 1
+        self.request = self.source = None
+
 
 class Repairer:
     def __init__(self) -> None:
@@ -163,12 +288,6 @@ class Repairer:
             for patient in self._patients.values()
         )
 
-    @property
-    def known(self) -> tuple[ReplicaDamage, ...]:
-        """The damage that is known now, one entry per damaged replica."""
-        reports = (patient.reported for patient in self._patients.values())
-        return tuple(report for report in reports if report is not None and report.damaged)
-
     def condition(self, replica_id: ReplicaId) -> Condition | None:
         """Return the last answer of the replica."""
         patient = self._patients.get(replica_id)
@@ -183,27 +302,7 @@ class Repairer:
         """Return a sentence for people about a replica's damage; None: it has no known damage, or
         it has not been asked."""
         patient = self._patients.get(replica_id)
-        if patient is None or not patient.damaged:
-            return None
-        found = f"records {damage_text(patient.damaged)} are damaged"
-        if patient.unsupplied:
-            found += f", and no replica gives {damage_text(patient.unsupplied)}"
-        if patient.reason is None:
-            return found
-        return f"does not vote: {found}{self._why_not_accepted(patient)}"
-
-    def _why_not_accepted(self, patient: _Patient) -> str:
-        if not patient.unsupplied:
-            return ""
-        if self._silent:
-            return f"; {', '.join(self._silent)} may have them, and has not said so"
-        if not patient.is_tolerant:
-            return "; its version cannot take part with damage"
-        if patient.unsupplied[-1].next_transaction_id > patient.last:
-            return (
-                "; nothing good follows the last of them, so that nobody knows where its log ended"
-            )
-        return ""
+        return None if patient is None else patient.finding(self._silent)
 
     def check_invariants(self) -> None:
         for patient in self._patients.values():
@@ -236,88 +335,30 @@ class Repairer:
         self._unstick()
         for patient in self._patients.values():
             if patient.source == replica_id:
-                self._fail_read(patient)
+                patient.fail_read()
 
     def take(self, event: RepairEvent, now: float) -> SendRequest | None:
         """Take what came of a request of the repairer's; return the repair it makes possible."""
         match event:
             case ReplicaSuspected():
-                self._suspect(event.link, now)
+                if replica := self._patients.get(event.link.replica_id):
+                    replica.suspect(now)
             case RequestAnswered(_, ReadToRepair() as read, RecordBatch() as batch):
-                return self._take_read(read, batch)
+                if patient := self._reader(read):
+                    return patient.take_read(read, batch)
             case RequestFailed(_, ReadToRepair() as read):
                 if patient := self._reader(read):
-                    self._fail_read(patient)
-                self._suspect(event.link, now)
+                    patient.fail_read()
+                if replica := self._patients.get(event.link.replica_id):
+                    replica.suspect(now)
             case RequestAnswered() | RequestFailed() if patient := self._current(event.link):
-                self._take_answer(patient, event)
+                if patient.take_answer(event):
+                    self._unstick()
         return None
-
-    def _suspect(self, link: ReplicaLink, now: float) -> None:
-        """Look soon at a replica that could not give what it should hold."""
-        patient = self._patients.get(link.replica_id)
-        if patient is not None and now - patient.asked_at >= REPAIR_LOOK_SECONDS_MIN:
-            patient.must_look = True
-
-    def _take_answer(self, patient: _Patient, event: RequestAnswered | RequestFailed) -> None:
-        """Take what `patient` says to a question about it, or to what was under way on it."""
-        if isinstance(event.request, AskCondition):
-            if event.request.number != patient.questions:
-                return
-            patient.awaits_answer = False
-        elif patient.request is event.request:
-            patient.request = None
-        else:
-            return
-        match event:
-            case RequestAnswered(_, AskCondition(), Condition() as condition):
-                self._take_condition(patient, condition)
-            case RequestFailed(_, AskCondition(), reason):
-                if patient.reason is not None:
-                    patient.given_up = f"{patient.reason}; {reason}"
-            case RequestAnswered(_, RepairRecords(batch)):
-                patient.repaired_count += len(batch)
-                patient.damaged = _without_start(patient.damaged, batch)
-                if not patient.damaged:
-                    patient.must_look = True
-            case RequestAnswered(_, AcceptDamage(damaged)):
-                patient.accepted |= frozenset(damaged)
-            case RequestAnswered(_, TruncateReplica()):
-                patient.must_look = True
-            # What failed may have been done all the same; it is tried again after the next look.
-            case RequestFailed(_, RepairRecords(batch)):
-                patient.refused.add(batch.first_transaction_id)
-            case RequestFailed(_, AcceptDamage(damaged)):
-                patient.refused.update(each.first for each in damaged)
-            case _:
-                raise AssertionError(f"no answer to a repair: {event}")
-
-    def _take_condition(self, patient: _Patient, condition: Condition) -> None:
-        patient.condition = condition
-        patient.damaged = condition.damaged
-        patient.was_damaged = patient.was_damaged or bool(condition.damaged)
-        patient.failed.clear()
-        patient.refused.clear()
-        self._unstick()
 
     def _unstick(self) -> None:
         for patient in self._patients.values():
             patient.is_stuck = False
-
-    def _take_read(self, request: ReadToRepair, batch: RecordBatch) -> SendRequest | None:
-        """Return what puts back what was read; None if nobody waits for it or it is no good."""
-        patient = self._reader(request)
-        if patient is None:
-            return None
-        try:
-            copy = checked_copy(batch, request.first, request.count_max, REPAIR_BYTES_MAX)
-        except (CorruptionError, RemoteProtocolError):
-            self._fail_read(patient)
-            return None
-        patient.size.copied(copy)
-        patient.source = None
-        patient.request = RepairRecords(copy)
-        return SendRequest(patient.link, patient.request)
 
     # Decisions
 
@@ -352,9 +393,9 @@ class Repairer:
                 return effects
         if patient.must_look and (patient.is_delayed or not patient.awaits_answer):
             if patient.request is None:
-                effects.append(self._look(patient, now, delayed=False))
+                effects.append(patient.look(now, delayed=False))
         elif not patient.awaits_answer and patient.request is None:
-            effects.append(self._look(patient, now, delayed=True))
+            effects.append(patient.look(now, delayed=True))
         return effects
 
     def _treat(
@@ -362,7 +403,7 @@ class Repairer:
     ) -> list[RepairEffect]:
         if not patient.damaged and patient.reason is not None and not patient.awaits_answer:
             if patient.was_damaged:
-                return [*self._report(patient, ()), ReplicaMended(patient.link)]
+                return [*patient.report((), is_open=self._is_open), ReplicaMended(patient.link)]
             return [DropReplica(patient.link, patient.reason)]
         unsupplied: list[DamagedRange] = []
         for damaged in patient.damaged:
@@ -378,10 +419,10 @@ class Repairer:
                 source.supplies_through,
             )
             return [
-                *self._report(patient, unsupplied),
-                self._read(patient, source, damaged.first, through),
+                *patient.report(unsupplied, is_open=self._is_open),
+                patient.read(source, damaged.first, through),
             ]
-        effects = self._report(patient, unsupplied)
+        effects = patient.report(unsupplied, is_open=self._is_open)
         if not patient.damaged or patient.reason is None:
             patient.is_stuck = bool(patient.damaged)
             return effects
@@ -425,24 +466,6 @@ class Repairer:
             and len(patient.damaged) < DAMAGED_RANGES_MAX
         )
 
-    def _look(self, patient: _Patient, now: float, *, delayed: bool) -> SendRequest:
-        patient.questions += 1
-        patient.awaits_answer = True
-        patient.is_delayed = delayed
-        patient.must_look = False
-        patient.asked_at = now
-        request = AskCondition(patient.questions)
-        return SendRequest(patient.link, request, REPAIR_LOOK_SECONDS if delayed else 0.0)
-
-    def _read(
-        self, patient: _Patient, source: RepairScope, first: TransactionId, through: TransactionId
-    ) -> SendRequest:
-        count = patient.size.count(first, through)
-        patient.source = source.link.replica_id
-        patient.request = ReadToRepair(first, count, patient.link)
-        delay_seconds = REPAIR_PAUSE_SECONDS if patient.repaired_count else 0.0
-        return SendRequest(source.link, patient.request, delay_seconds)
-
     def _source(
         self, patient: _Patient, first: TransactionId, scopes: Mapping[ReplicaId, RepairScope]
     ) -> RepairScope | None:
@@ -463,20 +486,6 @@ class Repairer:
         place = bisect_right(other.damaged, transaction_id, key=_first) - 1
         return place >= 0 and transaction_id < other.damaged[place].next_transaction_id
 
-    def _report(self, patient: _Patient, unsupplied: Iterable[DamagedRange]) -> list[RepairEffect]:
-        patient.unsupplied = tuple(unsupplied)
-        told = patient.unsupplied if self._is_open else ()
-        report = ReplicaDamage(patient.link, patient.damaged, told, patient.repaired_count)
-        before = patient.reported
-        patient.reported = report
-        if before is None:
-            is_news = bool(report.damaged)
-        else:
-            is_news = not set(report.unsupplied) <= set(before.unsupplied) or bool(
-                report.damaged
-            ) != bool(before.damaged)
-        return [report] if is_news else []
-
     # Answers
 
     def _current(self, link: ReplicaLink) -> _Patient | None:
@@ -486,14 +495,6 @@ class Repairer:
     def _reader(self, request: ReadToRepair) -> _Patient | None:
         patient = self._current(request.patient)
         return patient if patient is not None and patient.request is request else None
-
-    def _fail_read(self, patient: _Patient) -> None:
-        request, source = patient.request, patient.source
-        assert isinstance(request, ReadToRepair)
-        assert source is not None
-        patient.failed.add((request.first, source))
-        patient.failures[source] = patient.failures.get(source, 0) + 1
-        patient.request = patient.source = None
 
 
 def damage_text(damage: Damage) -> str:

@@ -12,11 +12,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from waltz.errors import RemoteStorageError, WaltzError
 from waltz.majority import majority
+from waltz.store.messages import condition_in
 from waltz.store.replica_session import ReplicaPhase, ReplicaSession
-from waltz.store.requests import Condition
+from waltz.store.requests import AppendToReplica, AskCondition, Condition, ReplicaRequest
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import Standing
+from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage, SuccessResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,27 @@ class ReplicaWords:
 
     def __init__(self) -> None:
         self._words: defaultdict[ReplicaId, _Word] = defaultdict(_Word)
+
+    def hear(
+        self,
+        replica_id: ReplicaId,
+        request: ReplicaRequest,
+        result: StorageMessage | WaltzError,
+        now: float,
+        *,
+        says_refusal: bool,
+    ) -> None:
+        """Note what the answer to a request, or its failure, says of the replica."""
+        if isinstance(request, AppendToReplica):
+            if isinstance(result, SuccessResponse):
+                self._words[replica_id].appended_at = now
+            elif isinstance(result, RemoteStorageError):
+                self.refused(replica_id, str(result), now)
+        elif isinstance(request, AskCondition):
+            if isinstance(result, ReplicaStateResponse):
+                self.told(replica_id, condition_in(result), now, says_refusal=says_refusal)
+            elif isinstance(result, RemoteStorageError):
+                self.refused(replica_id, str(result), now)
 
     def asked(self, replica_id: ReplicaId, mark: TransactionId | None) -> None:
         """The replica is asked for its condition; `mark` is the last commit."""

@@ -73,6 +73,17 @@ class StorageExchange:
     def __init__(
         self, host: Host, replica_id: ReplicaId, connection: Connection, link: Link
     ) -> None:
+        """`link` has agreed on a version with the other side."""
+        version = link.version
+        assert version is not None
+        self.is_repairable = version >= REPAIRS_SINCE
+        """Whether the other side has agreed to say what it has damaged and to take repairs."""
+        self.is_tolerant = version >= ACCEPTED_DAMAGE_SINCE
+        """Whether the other side can take part with records that every replica has lost."""
+        self.says_refusal = version >= REFUSALS_SINCE
+        """Whether the other side says why it would refuse an append."""
+        self.gives_headers = version >= HEADERS_SINCE
+        """Whether a list of headers alone costs the other side less than one of records."""
         self.ended: str | None = None
         self._clock = host.clock
         self._replica_id = replica_id
@@ -93,26 +104,6 @@ class StorageExchange:
     def silent_seconds(self) -> float:
         """Seconds since something came over it, or it was opened."""
         return self._clock.now() - self._received_at
-
-    @property
-    def is_repairable(self) -> bool:
-        """Whether the other side has agreed to say what it has damaged and to take repairs."""
-        return self._link.version is not None and self._link.version >= REPAIRS_SINCE
-
-    @property
-    def is_tolerant(self) -> bool:
-        """Whether the other side can take part with records that every replica has lost."""
-        return self._link.version is not None and self._link.version >= ACCEPTED_DAMAGE_SINCE
-
-    @property
-    def says_refusal(self) -> bool:
-        """Whether the other side says why it would refuse an append."""
-        return self._link.version is not None and self._link.version >= REFUSALS_SINCE
-
-    @property
-    def gives_headers(self) -> bool:
-        """Whether a list of headers alone costs the other side less than one of records."""
-        return self._link.version is not None and self._link.version >= HEADERS_SINCE
 
     def request(self, frame: MakeFrame, done: Done) -> None:
         """Send a request. Raises ConnectionLostError: there is no connection, nothing was sent."""

@@ -8,33 +8,24 @@ answers a read, which no one else has to know.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, assert_never
+from typing import assert_never
 
-from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
-from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
-from waltz.cluster.replica_assignments import ReplicaAssignments
+from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import (
     ConnectionLostError,
-    CoordinationError,
-    NodeExistsError,
-    NoNodeError,
     PartitionNotReadyError,
-    ProtocolError,
     RemoteStorageError,
     UnavailableError,
     UnreadableError,
     WaltzError,
 )
-from waltz.host import Host, Node
+from waltz.host import Host
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
-    COORDINATOR_RETRY_SECONDS_MAX,
-    COORDINATOR_RETRY_SECONDS_MIN,
     OBSTACLE_SECONDS,
     RECORD_LIST_RECORDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
@@ -45,19 +36,16 @@ from waltz.machine_shell import Lane, Mailbox, Turns
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
+from waltz.store.partition_coordination_shell import PartitionCoordination, pause
 from waltz.store.read_router import ReadRouter
 from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.repairer import ReplicaDamage, damage_text
+from waltz.store.replica_reports_shell import ReplicaReports
 from waltz.store.requests import (
     AppendToReplica,
     AskCondition,
-    Condition,
     ConnectReplica,
     DropReplica,
-    MetadataRead,
-    MetadataReadFailed,
-    MetadataWriteFailed,
-    MetadataWritten,
     ReadFromReplica,
     ReadHeaders,
     ReadMetadata,
@@ -84,27 +72,13 @@ from waltz.store.session_keeper import (
     KeeperEffect,
     KeeperEvent,
     LoseOwnership,
-    ReplicasAssigned,
     SessionKeeper,
 )
-from waltz.store.standing import ReplicaWords, StoreReport
 from waltz.store.storage_connections_shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections_shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.header_columns import HeaderColumns, header_columns
-from waltz.wire.storage_protocol import ReplicaStateResponse, StorageMessage
-
-REPLICA_WORD_SECONDS_MAX: Final = 15.0
-"""The age up to which a replica's word on itself is believed by `/health` and `/metrics`: three
-times the pause between two looks at it (REPAIR_LOOK_SECONDS)."""
-
-REPLICA_LOOK_SECONDS_MAX: Final = 2.0
-"""Time that a server waits for the words of replicas when a tool asks."""
-
-REPLICA_LOOK_SECONDS_MIN: Final = 0.2
-"""From the beginning of a look at the replicas of a partition, which a tool has asked for, to the
-next."""
-
+from waltz.wire.storage_protocol import StorageMessage
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +110,9 @@ class StorePartition:
         self._connections = connections
         self._on_event = on_event
         self._lane = Lane() if lane is None else lane
-        self._paths = ClusterPaths(root)
         self._keeper = SessionKeeper(generation, checkpoint_transactions=checkpoint_transactions)
         self._mailbox: Mailbox[KeeperEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
+        self._coordination = PartitionCoordination(host, partition_id, root, self._mailbox.put)
         self._turns = Turns(self._keeper, self._mailbox, host, self._perform, lane=self._lane)
         self._is_hurried = False
         """Whether what a step brings about leaves at once."""
@@ -151,11 +125,9 @@ class StorePartition:
         self._fault: BaseException | None = None
         self._is_over = False
         """Whether `run` has ended, however it did."""
-        self._words = ReplicaWords()
-        self._opened_at = 0.0
-        self._look: asyncio.Task[None] | None = None
-        self._looked_at: float | None = None
-        """The beginning of the last look that has ended."""
+        self.reports = ReplicaReports(
+            host.clock, self._keeper, self._exchanges, self._frames, self._start
+        )
 
     def append(self, records: Sequence[NewRecord], *, at_once: bool = False) -> None:
         """Append `records` in order. Their outcomes come as events, in the same order.
@@ -182,7 +154,7 @@ class StorePartition:
     async def run(self) -> None:
         """Keep a store session open while `generation` owns the partition; return after `close`."""
         try:
-            self._start(self._follow_assignment())
+            self._start(self._coordination.follow_assignment())
             self._start(self._tell_obstacles())
             await self._turns.run()
         finally:
@@ -195,56 +167,6 @@ class StorePartition:
                 await asyncio.wait([task])
         if self._fault is not None:
             raise self._fault
-
-    def report(self) -> StoreReport:
-        """Return what replicas have said of themselves lately, unasked; waits for nothing."""
-        return self._report_since(self._host.clock.now() - REPLICA_WORD_SECONDS_MAX)
-
-    async def look(self) -> StoreReport:
-        """Ask every replica that takes part, and return what they say; one that does not answer in
-        `REPLICA_LOOK_SECONDS_MAX` is reported as silent. Nothing is returned that was said before
-        the call; all who ask during a look share the next one, and looks keep a pause."""
-        asked_at = self._host.clock.now()
-        while self._looked_at is None or self._looked_at < asked_at:
-            if self._look is None or self._look.done():
-                self._look = self._start(self._ask_replicas())
-            await asyncio.wait([self._look])
-            if self._look.cancelled():
-                break  # the partition was closed
-        return self._report_since(asked_at)
-
-    def _report_since(self, not_before: float) -> StoreReport:
-        now = self._host.clock.now()
-        return self._keeper.report(
-            self._words, now, not_before=not_before, opened_at=self._opened_at
-        )
-
-    async def _ask_replicas(self) -> None:
-        if self._looked_at is not None:
-            pause = self._looked_at + REPLICA_LOOK_SECONDS_MIN - self._host.clock.now()
-            await asyncio.sleep(max(0.0, pause))
-        began = self._host.clock.now()
-        waiting: set[ReplicaLink] = set()
-        is_over = asyncio.Event()
-
-        def done(link: ReplicaLink, result: StorageMessage | WaltzError) -> None:
-            self._hear(link, AskCondition(0), result)
-            waiting.discard(link)
-            if not waiting:
-                is_over.set()
-
-        for link, exchange in list(self._exchanges.items()):
-            if exchange.is_repairable and exchange.ended is None:
-                request = AskCondition(0)
-                self._words.asked(link.replica_id, self._keeper.high_water_mark)
-                waiting.add(link)
-                frame = partial(self._frames.frame, request, link)
-                exchange.request(frame, partial(done, link))
-        if waiting:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REPLICA_LOOK_SECONDS_MAX):
-                    await is_over.wait()
-        self._looked_at = began
 
     async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
         """Return committed records from `first` on: at least one unless `first` is beyond the last.
@@ -343,15 +265,23 @@ class StorePartition:
             case ConnectReplica(link, delay_seconds):
                 self._links[link] = self._start(self._keep(link, delay_seconds))
             case DropReplica(link, reason):
-                log.info("replica_dropped %s reason=%s", self._named(link), reason)
+                log.info("replica_dropped %s reason=%s", _named(self.partition_id, link), reason)
                 self._exchanges.pop(link, None)
                 self._links.pop(link).cancel()
             case ReadMetadata(delay_seconds):
-                self._start(self._read_metadata(delay_seconds))
+                self._start(self._coordination.read_metadata(delay_seconds))
             case WriteMetadata(metadata, version):
-                self._start(self._write_metadata(metadata, version))
-            case StoreOpened() | StoreClosed():
-                self._report(effect)
+                self._start(self._coordination.write_metadata(metadata, version))
+            case StoreOpened(session_id, mark):
+                number = self.partition_id
+                log.info("store_opened partition=%d session=%d mark=%d", number, session_id, mark)
+                self.reports.opened_at = self._host.clock.now()
+                self._opened.set()
+                self._on_event(effect)
+            case StoreClosed(reason):
+                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
+                self._opened.clear()
+                self._on_event(effect)
             case ReplicaDamage():
                 self._tell_damage(effect)
             case LoseOwnership(reason):
@@ -366,17 +296,12 @@ class StorePartition:
         if exchange is None or exchange.ended is not None:
             return  # `_keep` reports it
         if isinstance(request, AskCondition):
-            self._words.asked(link.replica_id, self._keeper.high_water_mark)
+            self.reports.words.asked(link.replica_id, self._keeper.high_water_mark)
         exchange.request(
             partial(self._frames.frame, request, link), partial(self._take_answer, link, request)
         )
         if self._is_hurried:
             exchange.flush()
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why the partition takes no appends, replica by replica; None while it takes them."""
-        return self._keeper.obstacle
 
     @property
     def replica_ids(self) -> tuple[ReplicaId, ...] | None:
@@ -388,7 +313,7 @@ class StorePartition:
         was_in_the_way = False
         while True:
             await asyncio.sleep(OBSTACLE_SECONDS)
-            obstacle = self.obstacle
+            obstacle = self._keeper.obstacle
             if obstacle is not None and was_in_the_way:
                 log.warning(
                     "store_waits partition=%d reason=%s; see docs/operating/waiting-partitions.md",
@@ -397,24 +322,8 @@ class StorePartition:
                 )
             was_in_the_way = obstacle is not None
 
-    def _report(self, event: StoreOpened | StoreClosed) -> None:
-        match event:
-            case StoreOpened(session_id, mark):
-                log.info(
-                    "store_opened partition=%d session=%d mark=%d",
-                    self.partition_id,
-                    session_id,
-                    mark,
-                )
-                self._opened_at = self._host.clock.now()
-                self._opened.set()
-            case StoreClosed(reason):
-                log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
-                self._opened.clear()
-        self._on_event(event)
-
     def _tell_damage(self, found: ReplicaDamage) -> None:
-        name, repaired = self._named(found.link), found.repaired_count
+        name, repaired = _named(self.partition_id, found.link), found.repaired_count
         if found.unsupplied:
             # Nothing but another replica's records could take their place: only people can help.
             left = damage_text(found.unsupplied)
@@ -423,12 +332,6 @@ class StorePartition:
             log.warning("damage_found %s damaged=%s", name, damage_text(found.damaged))
         else:
             log.info("damage_repaired %s repaired=%d", name, repaired)
-
-    def _named(self, link: ReplicaLink) -> str:
-        return (
-            f"partition={self.partition_id} session={link.session_id} replica={link.replica_id}"
-            f" attempt={link.attempt}"
-        )
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -443,14 +346,10 @@ class StorePartition:
             self._fault = self._fault or error
             self.close()
 
-    async def _pause(self, seconds: float) -> None:
-        if seconds:
-            await asyncio.sleep(self._host.random.uniform(seconds / 2, seconds))
-
     # Replicas
 
     async def _keep(self, link: ReplicaLink, delay_seconds: float) -> None:
-        await self._pause(delay_seconds)
+        await pause(self._host, delay_seconds)
         exchange = await self._connections.to(link.replica_id).connected()
         self._exchanges[link] = exchange
         self._mailbox.put(ReplicaConnected(link, exchange.is_repairable, exchange.is_tolerant))
@@ -460,36 +359,15 @@ class StorePartition:
     async def _send_later(
         self, link: ReplicaLink, request: ReplicaRequest, delay_seconds: float
     ) -> None:
-        await self._pause(delay_seconds)
+        await pause(self._host, delay_seconds)
         self._send(link, request)
-
-    def _hear(
-        self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
-    ) -> None:
-        """Note what an answer says of the replica."""
-        now = self._host.clock.now()
-        exchange = self._exchanges.get(link)
-        if isinstance(result, RemoteStorageError):
-            if isinstance(request, AppendToReplica | AskCondition):
-                self._words.refused(link.replica_id, str(result), now)
-        elif isinstance(result, WaltzError) or exchange is None:
-            return
-        elif isinstance(request, AppendToReplica):
-            self._words.appended(link.replica_id, now)
-        elif isinstance(request, AskCondition) and isinstance(result, ReplicaStateResponse):
-            self._words.told(
-                link.replica_id,
-                Condition(
-                    result.session_info, result.transaction_id, result.damaged, result.refusal
-                ),
-                now,
-                says_refusal=exchange.says_refusal,
-            )
 
     def _take_answer(
         self, link: ReplicaLink, request: ReplicaRequest, result: StorageMessage | WaltzError
     ) -> None:
-        self._hear(link, request, result)
+        if (exchange := self._exchanges.get(link)) is not None:
+            now, said = self._host.clock.now(), exchange.says_refusal
+            self.reports.words.hear(link.replica_id, request, result, now, says_refusal=said)
         if isinstance(result, WaltzError):
             self._mailbox.put(RequestFailed(link, request, str(result), _fence(result)))
             return
@@ -505,63 +383,13 @@ class StorePartition:
         else:
             self._mailbox.put(answered)
 
-    # Coordinator
-
-    async def _read_metadata(self, delay_seconds: float) -> None:
-        await self._pause(delay_seconds)
-        try:
-            node, (_, assigned) = await asyncio.gather(
-                self._metadata_node(), self._read_assignment()
-            )
-            metadata = PartitionMetadata.decode(node.data or b"", self.partition_id)
-        except (UnavailableError, CoordinationError, ProtocolError) as error:
-            log.warning("metadata_unreadable partition=%d error=%s", self.partition_id, error)
-            self._mailbox.put(MetadataReadFailed(str(error)))
-            return
-        self._mailbox.put(MetadataRead(metadata, node.version, assigned))
-
-    async def _metadata_node(self) -> Node:
-        path = self._paths.partition_metadata(self.partition_id)
-        try:
-            return await self._host.coordinator.read(path)
-        except NoNodeError:
-            pass
-        try:
-            data = NEW_PARTITION.encode(self.partition_id)
-            await self._host.coordinator.create(path, data)
-        except NodeExistsError:
-            pass
-        return await self._host.coordinator.read(path)
-
-    async def _write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
-        path = self._paths.partition_metadata(self.partition_id)
-        try:
-            written = await self._host.coordinator.write(
-                path, metadata.encode(self.partition_id), version=version
-            )
-        except (UnavailableError, CoordinationError) as error:
-            log.info("metadata_not_written partition=%d error=%s", self.partition_id, error)
-            self._mailbox.put(MetadataWriteFailed(str(error)))
-            return
-        self._mailbox.put(MetadataWritten(written))
-
-    async def _read_assignment(self) -> tuple[Node, tuple[ReplicaId, ...]]:
-        node = await self._host.coordinator.read(self._paths.replica_assignments)
-        return node, ReplicaAssignments.decode(node.data or b"").replicas(self.partition_id)
-
-    async def _follow_assignment(self) -> None:
-        pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
-        while True:
-            try:
-                node, assigned = await self._read_assignment()
-                self._mailbox.put(ReplicasAssigned(assigned))
-                pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
-                await self._host.coordinator.changed(self._paths.replica_assignments, node)
-            except (UnavailableError, CoordinationError, ProtocolError) as error:
-                log.warning("assignment_unreadable partition=%d error=%s", self.partition_id, error)
-                await self._pause(pause_seconds)
-                pause_seconds = min(2 * pause_seconds, COORDINATOR_RETRY_SECONDS_MAX)
-
 
 def _fence(error: WaltzError) -> SessionId | None:
     return fence_in(str(error)) if isinstance(error, RemoteStorageError) else None
+
+
+def _named(partition_id: PartitionId, link: ReplicaLink) -> str:
+    return (
+        f"partition={partition_id} session={link.session_id} replica={link.replica_id}"
+        f" attempt={link.attempt}"
+    )

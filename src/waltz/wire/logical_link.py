@@ -57,7 +57,8 @@ class LogicalLink:
         """Why the other end has given it up, if it has."""
         self.has_lifecycle = link.version >= LIFECYCLE_SINCE
         """Whether there was a handshake, after which both ends know heartbeats."""
-        self._retained = Retained()
+        self.retained = Retained()
+        """What was sent and may have to be sent again."""
         self._replies: list[bytes] = []
 
     @property
@@ -66,22 +67,18 @@ class LogicalLink:
         return (
             Feature.RESTORE in self.features
             and self.end_reason is None
-            and not self._retained.has_overflowed
+            and not self.retained.has_overflowed
         )
-
-    @property
-    def retained_bytes(self) -> int:
-        return self._retained.byte_count
 
     @property
     def received(self) -> int:
         """The number of bytes of the stream that have arrived."""
-        return self._retained.received
+        return self.retained.received
 
     def retain(self, data: bytes) -> bytes:
         """Return `data`, whole frames, for the connection, if there is one."""
         if self.has_lifecycle and Feature.RESTORE in self.features:
-            self._retained.send(data)
+            self.retained.send(data)
         return data
 
     def encode(self, part: Message | Shared) -> bytes:
@@ -117,11 +114,11 @@ class LogicalLink:
         messages = self.link.receive(data)
         if not self.has_lifecycle:
             return joined(messages)
-        self._retained.receive(len(data))
+        self.retained.receive(len(data))
         if not _LIFECYCLE.isdisjoint(map(type, messages)):
             messages = [message for message in messages if not self._takes(message)]
-        if self._retained.owes_acknowledgement and Feature.RESTORE in self.features:
-            self._reply(Acknowledgement(self._retained.tell_received()))
+        if self.retained.owes_acknowledgement and Feature.RESTORE in self.features:
+            self._reply(Acknowledgement(self.retained.tell_received()))
         return joined(messages)
 
     def take_replies(self) -> bytes:
@@ -133,12 +130,12 @@ class LogicalLink:
 
     def heartbeat(self, *, wants_answer: bool) -> bytes:
         """Return a heartbeat to be sent."""
-        beat = Heartbeat(self._retained.tell_received(), wants_answer)
+        beat = Heartbeat(self.retained.tell_received(), wants_answer)
         return self.retain(self.link.encode(beat))
 
     def end(self, reason: str) -> bytes:
         """Give it up; return what the other end is to be told."""
-        self._retained.end()
+        self.retained.end()
         if not self.has_lifecycle:
             return b""
         try:
@@ -148,24 +145,24 @@ class LogicalLink:
 
     def break_off(self) -> None:
         """The connection that carried it has ended."""
-        self._retained.break_off()
+        self.retained.break_off()
 
     def resume(self, received: int) -> bytes | None:
         """Return what a new connection has to carry first; None: it cannot go on.
 
         `received` is how much the other end has got. Raises RemoteProtocolError: more than that.
         """
-        return self._retained.resume(received) if self.is_restorable else None
+        return self.retained.resume(received) if self.is_restorable else None
 
     def check_invariants(self) -> None:
-        self._retained.check_invariants()
+        self.retained.check_invariants()
 
     def _takes(self, message: Message) -> bool:
         match message:
             case Heartbeat(received, wants_answer):
                 self._acknowledge(received)
                 if wants_answer:
-                    self._reply(Heartbeat(self._retained.tell_received(), False))
+                    self._reply(Heartbeat(self.retained.tell_received(), False))
             case Acknowledgement(received):
                 self._acknowledge(received)
             case ConnectionEnd(reason):
@@ -180,7 +177,7 @@ class LogicalLink:
 
     def _acknowledge(self, received: int) -> None:
         if Feature.RESTORE in self.features:
-            self._retained.acknowledge(received)
+            self.retained.acknowledge(received)
 
     def _reply(self, message: Message) -> None:
         self._replies.append(self.link.encode(message))

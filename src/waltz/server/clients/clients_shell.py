@@ -116,7 +116,7 @@ class ConnectedClient:
         """The intake has changed, or a part of a frame has come."""
         if self.connection is not None:
             unfinished = self.link.link.frames.unfinished_bytes
-            held = self.intake.byte_count + unfinished + self.link.retained_bytes
+            held = self.intake.byte_count + unfinished + self.link.retained.byte_count
             self.connection.note_held(held)
             if self._is_dispensable:
                 self._is_dispensable = not self.sorter.has_mounted
@@ -498,7 +498,7 @@ class Clients:
             return
         self._peer_log.info("client_broken peer=%s", client.peer)
         self.full.add(client.connection_id)
-        self._note(ContextBroken(client.connection_id, client.link.retained_bytes))
+        self._note(ContextBroken(client.connection_id, client.link.retained.byte_count))
 
     def _end(self, client: ConnectedClient, reason: str) -> None:
         """Tell `client` that nothing is kept for it, and keep nothing."""
