@@ -199,7 +199,7 @@ class _Run:
             violations=tuple(violations),
             digest=self.trace.digest(),
             transactions=len(self.history.submissions),
-            faults=self.strikes.counts,
+            faults=self.strikes.record.counts,
             effects=self.sites.effects,
             virtual_seconds=seconds,
             writable_seconds=self.writable_seconds,
