@@ -92,7 +92,7 @@ class Image:
 
     def disk(self) -> SimulatedDisk:
         """A disk that holds this, durably."""
-        return SimulatedDisk.holding(self.entries)
+        return SimulatedDisk(contents=self.entries)
 
 
 def image_of(disk: SimulatedDisk) -> Image:

@@ -43,7 +43,7 @@ from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import NEW_PARTITION, SESSION_CLIMB
 from waltz.errors import FencedError
 from waltz.majority import majority
-from waltz.sim.simulated_coordinator import names_unopened
+from waltz.sim.faults.coordinator_strikes import names_unopened
 from waltz.store.requests import AppendToReplica, ReplicaAnswer, ReplicaRequest
 from waltz.types import NO_SESSION, Generation, SessionId
 

@@ -25,7 +25,7 @@ PATH = "/d/a"
 def recording(*names: str) -> RecordingDisk:
     """A disk with durable files of ten bytes."""
     contents: dict[str, bytes | None] = {f"/d/{name}": name.encode() * 10 for name in names}
-    return RecordingDisk(SimulatedDisk.holding({"/d": None, **contents}))
+    return RecordingDisk(SimulatedDisk(contents={"/d": None, **contents}))
 
 
 def last_states(disk: RecordingDisk, *, states_per_step: int = 1000) -> list[Image]:
@@ -128,7 +128,7 @@ def work(disk: RecordingDisk | SimulatedDisk, random: Random) -> Callable[[], No
 def test_whatever_a_simulated_disk_leaves_is_among_the_states(seed: int) -> None:
     """Two models of one disk, written apart: one draws, the other enumerates."""
     random = Random(f"states {seed}")
-    simulated = SimulatedDisk.holding({"/d": None, "/d/a": b"a" * 600, "/d/b": b"b" * 10})
+    simulated = SimulatedDisk(contents={"/d": None, "/d/a": b"a" * 600, "/d/b": b"b" * 10})
     disk = RecordingDisk(simulated)
     clones: list[tuple[int, Image]] = []
     for _ in range(7):

@@ -80,7 +80,7 @@ def test_one_bit_of_one_data_file_flips(
         "/s/0/9.seg": b"",
         "/s/other": bytes(10),
     }
-    disk = SimulatedDisk.holding(contents)
+    disk = SimulatedDisk(contents=contents)
     assert flip_bits(disk, flips(place)) == [path]
     expected = bytearray(10)
     expected[offset] = 8
@@ -103,7 +103,7 @@ def test_without_data_nothing_flips() -> None:
 
 
 def test_room_is_left_and_given_back() -> None:
-    disk = SimulatedDisk.holding({"/s": None, "/s/a": bytes(1000)})
+    disk = SimulatedDisk(contents={"/s": None, "/s/a": bytes(1000)})
     leave_room(disk, 10)
     assert disk.free_bytes == 10
     assert disk.capacity_bytes == 1010
@@ -112,7 +112,7 @@ def test_room_is_left_and_given_back() -> None:
 
 
 def test_a_blank_disk_has_the_topmost_directories_alone() -> None:
-    disk = SimulatedDisk.holding({"/s": None, "/s/0": None, "/s/0/a": b"x"})
+    disk = SimulatedDisk(contents={"/s": None, "/s/0": None, "/s/0/a": b"x"})
     blank = blank_disk(disk)
     assert blank.contents() == {"/": None, "/s": None}
 

@@ -45,7 +45,7 @@ def test_a_forger_is_heard_and_leaves_nothing_behind(shows_token: bool) -> None:
         lasted = loop.run_until_complete(sites.unless_broken(course()))
         assert loop.failures() == []
         assert FORGERY.seconds < lasted < FORGERY.seconds + 10
-        assert strikes.counts["Forgery"] == 1
+        assert strikes.record.counts["Forgery"] == 1
         assert cluster.assigned()[PartitionId(0)] == {*FORGERY.storages}
         replicas = cluster.replicas(durable=True).values()
         assert {replica.marks[PartitionId(0)].session_id for replica in replicas} == {0}

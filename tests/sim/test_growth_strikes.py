@@ -84,6 +84,6 @@ def test_the_cluster_has_them_whoever_died(seed: int) -> None:
     try:
         loop.run_until_complete(sites.unless_broken(course()))
         assert loop.failures() == []
-        assert strikes.counts["AddedPartitions"] == 2
+        assert strikes.record.counts["AddedPartitions"] == 2
     finally:
         loop.shut_down()

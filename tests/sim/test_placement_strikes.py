@@ -151,6 +151,6 @@ def test_replicas_of_a_running_cluster_are_reassigned() -> None:
     try:
         loop.run_until_complete(scene())
         assert loop.failures() == []
-        assert strikes.counts == {"CoordinatorOutage": 1, "Reassignment": 1}
+        assert strikes.record.counts == {"CoordinatorOutage": 1, "Reassignment": 1}
     finally:
         loop.shut_down()

@@ -111,8 +111,8 @@ def test_a_directory_is_read_with_its_records_and_marks() -> None:
     control += control_entry(0, (8, newer), (7, older))
     control += control_entry(1, (7, older), (8, newer))[:-1] + b"?"
     control += control_entry(2, (7, older), (8, newer))[:-40] + bytes(40)
-    disk = SimulatedDisk.holding(
-        {
+    disk = SimulatedDisk(
+        contents={
             "/storage": None,
             "/storage/waltz-storage.ctl": control,
             "/storage/0": None,

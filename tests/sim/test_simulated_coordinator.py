@@ -286,20 +286,6 @@ def test_lost_answers_say_nothing_about_what_happened() -> None:
     assert {simulate(story, seed) for seed in range(20)} == {True, False}
 
 
-def test_foreign_writes_change_versions_and_nothing_else() -> None:
-    async def story(service: SimulatedCoordinatorService) -> None:
-        assert service.rewrite(0.5) is None
-        door = service.door(Process("one"))
-        for path in ("/a", "/a/b", "/c"):
-            await door.create(path, None if path == "/a" else path.encode())
-        waiting = asyncio.ensure_future(door.changed("/c", await door.read("/c")))
-        assert [service.rewrite(choice) for choice in (0.0, 0.7, 1.0)] == ["/a/b", "/c", "/c"]
-        await waiting
-        assert await door.read("/c") == Node(b"/c", 2, 0)
-
-    simulate(story)
-
-
 def test_closing_while_nobody_answers_leaves_the_session_to_end_in_time() -> None:
     async def story(service: SimulatedCoordinatorService) -> None:
         process = Process("one")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
+from tests.sim.struck_machines import FILE, World, play
 from waltz.errors import CoordinatorLostError
-from waltz.host import Connection, Host
+from waltz.host import Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.sim.faults.kinds import (
     BitFlips,
@@ -19,126 +17,22 @@ from waltz.sim.faults.kinds import (
     CoordinatorOutage,
     CoordinatorSlowness,
     Crash,
-    Disconnection,
     DiskFailure,
     Fault,
-    Flapping,
     ForeignWrites,
     FullDisk,
-    HalfClose,
     Isolation,
     LostAnswers,
     LostDisk,
     OldDisk,
-    Partition,
     Pause,
-    Replay,
     SessionLoss,
     SlowDisk,
-    SlowLinks,
     Stop,
     count_of,
 )
-from waltz.sim.faults.strikes import Strikes
-from waltz.sim.judges.run_trace import RunTrace
-from waltz.sim.loop import SimulatedLoop
 from waltz.sim.simulated_disk import SimulatedDisk
-from waltz.sim.sites import Sites, until_stopped
-from waltz.types import Address
-
-FILE = "/data/0.seg"
-HERE = Address("node", 7000)
-
-
-class World:
-    """A machine that counts bytes on its disk, and one that talks with it."""
-
-    def __init__(self, seed: int) -> None:
-        self.loop = SimulatedLoop(seed)
-        self.trace = RunTrace()
-        self.sites = Sites(self.loop, seed, self.trace)
-        self.strikes = Strikes(self.sites)
-        self.starts: list[str] = []
-        self.ticks: list[float] = []
-        """When the node wrote a byte and synced it."""
-        self.errors: list[str] = []
-        self.heard: list[float] = []
-        """When the node heard of its caller."""
-
-    async def start(self) -> None:
-        self.sites.add("node", self._node, SimulatedDisk(["/data"]))
-        self.sites.add("caller", self._caller, SimulatedDisk())
-        await asyncio.sleep(1.0)
-
-    async def strike(self, fault: Fault) -> float:
-        """Return how long it lasted."""
-        before = self.loop.time()
-        await self.strikes.strike(fault)
-        return self.loop.time() - before
-
-    async def _node(self, host: Host) -> None:
-        self.starts.append("node")
-        await host.network.listen(HERE, self._hear)
-        await until_stopped(self._count(host))
-
-    async def _count(self, host: Host) -> None:
-        exists = host.disk.exists(FILE)
-        file = host.disk.open(FILE, create=not exists)
-        host.disk.sync_directory("/data")
-
-        def append() -> None:
-            file.write_at(file.size(), b"x")
-            file.sync()
-
-        while True:
-            try:
-                await host.workers.run_blocking(append)
-                self.ticks.append(self.loop.time())
-            except OSError as error:
-                self.errors.append(str(error))
-            await asyncio.sleep(0.1)
-
-    async def _hear(self, connection: Connection) -> None:
-        while await connection.read():
-            self.heard.append(self.loop.time())
-
-    async def _caller(self, host: Host) -> None:
-        self.starts.append("caller")
-        connection = await host.network.connect(HERE)
-        while True:
-            connection.write(b"x")
-            await asyncio.sleep(0.1)
-
-    def silence(self, since: float, moments: list[float]) -> float:
-        """The longest time without one of `moments` since then."""
-        later = [since, *(moment for moment in moments if moment >= since), self.loop.time()]
-        return max(after - before for before, after in pairwise(later))
-
-    @property
-    def size(self) -> int:
-        return len(self.sites.disk("node").content(FILE))
-
-
-Scene = Callable[[World], Coroutine[Any, Any, None]]
-
-
-def play(scene: Scene, seeds: int = 5, *, records: bool = False) -> None:
-    for seed in range(seeds):
-        world = World(seed)
-        if records:
-            world.sites.network.record()
-
-        async def run(world: World = world) -> None:
-            await world.start()
-            await scene(world)
-            assert not world.sites.broken.done()
-
-        try:
-            world.loop.run_until_complete(run())
-            assert world.loop.failures() == []
-        finally:
-            world.loop.shut_down()
-
+from waltz.sim.sites import until_stopped
 
 # Processes
 
@@ -162,7 +56,7 @@ def test_a_death_falls_between_any_two_disk_operations() -> None:
         # write, sync, write: dead before the second sync, with its byte seen all the same
         sizes.add(world.size - before)
         assert world.sites.disk("node") is disk
-        assert world.strikes.counts == {"Crash": 1}
+        assert world.strikes.record.counts == {"Crash": 1}
 
     play(scene, seeds=30)
     assert sizes == {2}
@@ -199,7 +93,7 @@ def test_crashes_and_stops_that_overlap_leave_one_process() -> None:
             group.create_task(world.strikes.strike(crash("node")))
         await asyncio.sleep(10.0)
         assert world.starts.count("node") == 2
-        assert world.strikes.counts.total() == 1
+        assert world.strikes.record.counts.total() == 1
 
     play(scene, seeds=30)
 
@@ -267,94 +161,9 @@ def test_pauses_that_overlap_end_with_the_last_and_the_dead_are_not_paused() -> 
             group.create_task(world.strikes.strike(pause))
         await asyncio.sleep(1.0)
         assert world.silence(world.loop.time() - 1.0, world.ticks) < 1.0
-        assert world.strikes.counts["Pause"] == 2
+        assert world.strikes.record.counts["Pause"] == 2
 
     play(scene)
-
-
-# Network
-
-
-WAYS = (("caller", "node"), ("node", "caller"))
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Isolation(
-            progress=0.0, name="node", others=("caller",), with_coordinator=True, seconds=5.0
-        ),
-        Partition(progress=0.0, ways=WAYS, seconds=5.0, breaks=False),
-        Partition(progress=0.0, ways=WAYS[:1], seconds=5.0, breaks=False),
-        Flapping(
-            progress=0.0, one="node", other="caller", times=2, down_seconds=5.0, up_seconds=1.0
-        ),
-    ],
-)
-def test_what_is_held_arrives_in_the_end(fault: Fault) -> None:
-    async def scene(world: World) -> None:
-        before = world.loop.time()
-        assert await world.strike(fault) >= 5.0
-        await asyncio.sleep(3.0)
-        assert world.silence(before, world.heard) > 4.0
-        assert world.silence(world.loop.time() - 1.0, world.heard) < 1.0
-        assert world.strikes.counts.total() == count_of(fault)
-
-    play(scene)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Partition(progress=0.0, ways=WAYS, seconds=5.0, breaks=True),
-        Disconnection(progress=0.0, pairs=(("node", "caller"), ("node", "nobody"))),
-        HalfClose(progress=0.0, ways=WAYS[:1], kept=0.5),
-    ],
-)
-def test_connections_that_are_lost_stay_lost(fault: Fault) -> None:
-    async def scene(world: World) -> None:
-        await world.strike(fault)
-        await asyncio.sleep(3.0)
-        assert world.silence(world.loop.time() - 1.0, world.heard) == 1.0
-
-    play(scene)
-
-
-def test_what_was_sent_is_sent_again_by_somebody_else() -> None:
-    async def scene(world: World) -> None:
-        fault = Replay(progress=0.0, ways=WAYS[:1], choice=0.0, kept=1.0, seconds=1.0)
-        before = len(world.heard)
-        assert await world.strike(fault) >= 1.0
-        assert len(world.heard) > before
-        assert world.strikes.counts["Replay"] == 1
-        assert world.sites.effects["bytes sent again"] == 1
-
-    play(scene, records=True)
-
-
-def test_slow_links_are_slow_for_a_while() -> None:
-    async def scene(world: World) -> None:
-        fault = SlowLinks(progress=0.0, ways=WAYS[:1], seconds=20.0, slowest_seconds=5.0)
-        before = world.loop.time()
-        await world.strike(fault)
-        longest.append(world.silence(before, world.heard))
-        await asyncio.sleep(10.0)
-        assert world.silence(world.loop.time() - 2.0, world.heard) < 2.0
-
-    longest: list[float] = []
-    play(scene)
-    assert max(longest) > 2.0
-
-
-def test_who_has_not_started_cannot_be_isolated() -> None:
-    async def scene(world: World) -> None:
-        fault = Isolation(
-            progress=0.0, name="nobody", others=("node",), with_coordinator=True, seconds=5.0
-        )
-        assert await world.strike(fault) == 0.0
-        assert world.strikes.counts.total() == 0
-
-    play(scene, seeds=1)
 
 
 # Coordinator
@@ -395,7 +204,7 @@ def on_coordinator(fault: Fault, expected: str) -> None:
         outcomes.clear()
         await asyncio.sleep(5.0)
         assert outcomes <= {"session lost", "changed"}
-        assert world.strikes.counts.total() == count_of(fault)
+        assert world.strikes.record.counts.total() == count_of(fault)
         done.set()
 
     play(scene, seeds=3)
@@ -481,7 +290,7 @@ def test_disks_fail_some_operations_and_no_more() -> None:
         await asyncio.sleep(1.0)
         assert len(world.errors) == 3
         assert len(world.ticks) > ticks + 2
-        assert world.strikes.counts == {"DiskFailure": 3}
+        assert world.strikes.record.counts == {"DiskFailure": 3}
         assert not world.strikes.harmed
 
     play(scene)

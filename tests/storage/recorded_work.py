@@ -463,7 +463,7 @@ def _record_boundary(seed: object) -> Workload:
         (answer,) = Drain(partition, [request]).run()
         assert isinstance(answer, SuccessResponse), answer
     node.close()
-    recorder = Recorder(seed, SimulatedDisk.holding(disk.contents()), log)
+    recorder = Recorder(seed, SimulatedDisk(contents=disk.contents()), log)
     for action in BOUNDARY_SCRIPT:
         recorder.do(action, recorder.replicas[0])
     return recorder.workload()

@@ -234,7 +234,7 @@ def test_a_repair_cut_short_leaves_what_can_be_repaired(
     names = [name for name in disk.list_directory(f"{DIRECTORY}/0") if name.endswith(".seg")]
     assert len(names) == 3
     damage(disk, f"{DIRECTORY}/0/{names[segment]}")
-    recording = RecordingDisk(SimulatedDisk.holding(disk.contents()))
+    recording = RecordingDisk(SimulatedDisk(contents=disk.contents()))
     partition = Node(recording).partitions[0]
     lost = found_damage(partition)
     assert lost

@@ -56,7 +56,7 @@ def used_disk() -> SimulatedDisk:
     control.promises(ONE).update(replace(FRESH.with_flag(ASSIGNED, True), session_id=SessionId(5)))
     control.promises(ONE).reset()
     control.close()
-    return SimulatedDisk.holding(disk.contents())
+    return SimulatedDisk(contents=disk.contents())
 
 
 def promised(control: ControlFile, count: int) -> list[tuple[PartitionInfo, int, bool]]:

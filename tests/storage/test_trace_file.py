@@ -71,7 +71,7 @@ def firsts(disk: SimulatedDisk) -> list[int]:
 
 def killed(disk: SimulatedDisk) -> SimulatedDisk:
     """What is there once the process is gone."""
-    return SimulatedDisk.holding(disk.contents())
+    return SimulatedDisk(contents=disk.contents())
 
 
 def opened(disk: SimulatedDisk) -> StoragePartition:

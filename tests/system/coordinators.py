@@ -73,7 +73,7 @@ class SimulatedStage:
 
     async def expire(self, coordinator: Coordinator) -> None:
         assert isinstance(coordinator, SimulatedCoordinator)
-        coordinator.end_session()
+        coordinator.session.end()
 
     async def begin_outage(self) -> None:
         self._world.service.begin_outage()

@@ -1,6 +1,8 @@
-"""The default address to listen on: this machine only, unless peers have to prove who they are.
+"""The addresses to listen on: this machine only, unless told otherwise or peers have to prove who
+they are.
 
-Owns the rule and the faults of settings that contradict it. Reads no file and resolves no name.
+Owns the keys for addresses that servers and storage nodes share, the rule, and the faults of
+settings that contradict it. Reads no file and resolves no name.
 """
 
 from __future__ import annotations
@@ -8,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from waltz.configuration.coordinator_settings import coordinator_hosts
-from waltz.configuration.keys import Key, host_name
+from waltz.configuration.keys import Key, host_name, port
 from waltz.configuration.settings import Settings
 from waltz.configuration.tls_settings import TlsKeys
-from waltz.types import ANY_HOST, Address, Plain, is_local
+from waltz.types import ANY_HOST, EVERYWHERE, Address, Plain, is_local
 
 LOOPBACK_HOST: Final = "127.0.0.1"
 
@@ -27,6 +29,44 @@ def bind_key(prefix: str, port_name: str) -> Key[str]:
         description=f"Where {port_name} listens: an address of this machine, or {ANY_HOST} for all"
         " of them. Unless told otherwise no other machine reaches a port that believes everybody.",
     )
+
+
+def http_keys(prefix: str) -> tuple[Key[int], Key[str]]:
+    """Return the keys of the HTTP port and of the address where it listens."""
+    port_key = Key(
+        name=f"{prefix}.jetty.port",
+        kind=port(),
+        default_text="none: no HTTP",
+        option="--http-address",
+        description="HTTP port: /health, /live and /metrics.",
+    )
+    bind = Key(
+        name=f"{prefix}.jetty.bindAddress",
+        kind=host_name(),
+        default_text=f"that of {prefix}.bindAddress",
+        option="--http-address",
+        description="Where the HTTP port listens. It asks nobody who they are.",
+    )
+    return port_key, bind
+
+
+def bound_address(
+    settings: Settings, port_key: Key[int], bind: Key[str], host: str
+) -> Address | None:
+    """Return the address of a port that listens at `host` unless `bind` is set; None: the port is
+    not set."""
+    number = settings.get(port_key)
+    return None if number is None else Address(settings.get(bind) or host, number)
+
+
+def told_address(
+    settings: Settings, advertised: Key[Address], bound: Address, machine_name: str
+) -> Address:
+    """Return the address told to others; `machine_name` is this machine's name for other
+    machines."""
+    if (given := settings.get(advertised)) is not None:
+        return given
+    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
 
 
 def bound_host(settings: Settings, bind: Key[str], tls: TlsKeys) -> str:

@@ -21,7 +21,6 @@ from waltz.configuration.keys import (
     Key,
     ValueKind,
     address,
-    host_name,
     number,
     port,
     text,
@@ -29,9 +28,12 @@ from waltz.configuration.keys import (
 )
 from waltz.configuration.listening import (
     bind_key,
+    bound_address,
     bound_host,
+    http_keys,
     is_narrowed,
     narrowed_faults,
+    told_address,
 )
 from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.configuration.storage_settings import STORAGE_KEYS
@@ -49,7 +51,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_LIMIT,
     SHUTDOWN_SECONDS_MAX,
 )
-from waltz.types import EVERYWHERE, Address, PartitionId, TlsSettings
+from waltz.types import Address, PartitionId, TlsSettings
 
 LOGICAL_SECONDS_LIMIT: Final = 3600.0
 """The most that idleTimeout and connectionRestoreTimeout may be; a value meant as milliseconds is
@@ -168,20 +170,7 @@ SHUTDOWN_TIMEOUT: Final = Key(
     description="How long a stop may take. After that the process names what is stuck and ends"
     " with status 1; other servers take its partitions over all the same.",
 )
-HTTP_PORT: Final = Key(
-    name="server.jetty.port",
-    kind=port(),
-    default_text="none: no HTTP",
-    option="--http-address",
-    description="HTTP port: /health, /live and /metrics.",
-)
-HTTP_BIND_ADDRESS: Final = Key(
-    name="server.jetty.bindAddress",
-    kind=host_name(),
-    default_text="that of server.bindAddress",
-    option="--http-address",
-    description="Where the HTTP port listens. It asks nobody who they are.",
-)
+HTTP_PORT, HTTP_BIND_ADDRESS = http_keys("server")
 COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
     description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster as long"
@@ -276,19 +265,10 @@ def client_address(settings: Settings) -> Address:
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
-    """Return the address told to others; `machine_name` is this machine's name for other
-    machines."""
-    bound = client_address(settings)
-    if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
-        return given
-    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
+    return told_address(settings, ADVERTISED_ADDRESS, client_address(settings), machine_name)
 
 
 def http_address(settings: Settings) -> Address | None:
     """Return the address for HTTP; None: there is no HTTP."""
-    chosen = settings.get(HTTP_PORT)
-    if chosen is None:
-        return None
-    return Address(
-        settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS), chosen
-    )
+    host = bound_host(settings, BIND_ADDRESS, TLS)
+    return bound_address(settings, HTTP_PORT, HTTP_BIND_ADDRESS, host)

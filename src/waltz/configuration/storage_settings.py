@@ -30,9 +30,12 @@ from waltz.configuration.keys import (
 )
 from waltz.configuration.listening import (
     bind_key,
+    bound_address,
     bound_host,
+    http_keys,
     is_narrowed,
     narrowed_faults,
+    told_address,
 )
 from waltz.configuration.settings import Given, Settings, different, raise_faults
 from waltz.configuration.tls_settings import tls_faults, tls_keys, tls_settings
@@ -50,7 +53,7 @@ from waltz.limits import (
     SHUTDOWN_SECONDS_MAX,
 )
 from waltz.storage.directory.space import FreeMinimum, size_text
-from waltz.types import EVERYWHERE, Address
+from waltz.types import Address
 
 SEGMENTS_OPEN_LIMIT: Final = 10_000
 """The most that segment.cache.capacity may be: each segment takes two file descriptors."""
@@ -181,21 +184,7 @@ SCRUB_INTERVAL: Final = Key(
     default=SCRUB_INTERVAL_SECONDS,
     description="Pause between the end of a pass over all partitions and the next.",
 )
-HTTP_PORT: Final = Key(
-    name="storage.jetty.port",
-    kind=port(),
-    default_text="none: no HTTP",
-    option="--http-address",
-    description="HTTP port: /health, /live and /metrics.",
-)
-HTTP_BIND_ADDRESS: Final = Key(
-    name="storage.jetty.bindAddress",
-    kind=host_name(),
-    default_text="that of storage.bindAddress",
-    option="--http-address",
-    description="Where the HTTP port listens. It asks nobody who they are.",
-)
-
+HTTP_PORT, HTTP_BIND_ADDRESS = http_keys("storage")
 COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
     description=f"{COORDINATOR_ADDRESS.description} Asked at the start for the cluster key and the"
@@ -263,12 +252,7 @@ def data_address(settings: Settings) -> Address:
 
 
 def advertised_address(settings: Settings, machine_name: str) -> Address:
-    """Return the address told to others; `machine_name` is this machine's name for other
-    machines."""
-    bound = data_address(settings)
-    if (given := settings.get(ADVERTISED_ADDRESS)) is not None:
-        return given
-    return Address(machine_name, bound.port) if bound.host in EVERYWHERE else bound
+    return told_address(settings, ADVERTISED_ADDRESS, data_address(settings), machine_name)
 
 
 def admin_address(settings: Settings) -> Address:
@@ -278,8 +262,5 @@ def admin_address(settings: Settings) -> Address:
 
 def http_address(settings: Settings) -> Address | None:
     """Return the address for HTTP; None: there is no HTTP."""
-    number = settings.get(HTTP_PORT)
-    if number is None:
-        return None
-    host = settings.get(HTTP_BIND_ADDRESS) or bound_host(settings, BIND_ADDRESS, TLS)
-    return Address(host, number)
+    host = bound_host(settings, BIND_ADDRESS, TLS)
+    return bound_address(settings, HTTP_PORT, HTTP_BIND_ADDRESS, host)

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from waltz.cluster.partition_metadata import PartitionMetadata, last_session
-from waltz.cluster.paths import ClusterPaths
-from waltz.cluster.tree import ROOT, Tree
+from waltz.cluster.tree import Tree
 from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import ANY_VERSION, Node
 from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
 from waltz.sim.loop import WORLD, Process
-from waltz.types import PartitionId, SessionId
 
 T = TypeVar("T")
 
@@ -64,16 +61,16 @@ class SimulatedCoordinatorService:
     def freeze(self, process: Process) -> None:
         """Hear nothing more from the process, which stands still; its session ends in time."""
         if process in self._doors:
-            self._doors[process].fall_silent()
+            self._doors[process].session.fall_silent()
 
     def thaw(self, process: Process) -> None:
         if process in self._doors:
-            self._doors[process].speak_again()
+            self._doors[process].session.speak_again()
 
     def expire(self, process: Process) -> None:
         """End the session of a process now; its next call begins another one."""
         if process in self._doors:
-            self._doors[process].end_session()
+            self._doors[process].session.end()
 
     # Faults of all
 
@@ -107,60 +104,6 @@ class SimulatedCoordinatorService:
         """Take back one `lose_answers`."""
         self._losses.remove(share)
 
-    def rewrite(self, choice: float) -> str | None:
-        """Rewrite a node's data, as a foreign process might, and return its path.
-
-        `choice`, 0 to 1, picks one of the nodes that have data.
-        """
-        paths = [path for path in self._paths(ROOT) if self.tree.read(path).data is not None]
-        if not paths:
-            return None
-        path = paths[min(int(choice * len(paths)), len(paths) - 1)]
-        self.apply(lambda tree: tree.write(path, tree.read(path).data or b"", version=ANY_VERSION))
-        return path
-
-    def partition_entries(self) -> dict[str, bytes]:
-        """Return the data of all partitions' nodes, as a backup has them.
-
-        Without those of partitions that had no session yet: a node that has records refuses a
-        server to which the partition is new, and waits for an operator.
-        """
-        partitions = ClusterPaths().partitions
-        found = {path: self.tree.read(path).data for path in self._paths(ROOT)}
-        return {
-            path: data
-            for path, data in found.items()
-            if data is not None and path.startswith(f"{partitions}/") and _has_states(path, data)
-        }
-
-    def set_back(self, entries: Mapping[str, bytes]) -> list[str]:
-        """Restore `entries`, and return those that differed from the present ones.
-
-        An entry from before the opening of the session that it names is left out, if that session
-        has opened since: decision 0030 says why such an entry cannot be recognised.
-        """
-        changed = [path for path, data in entries.items() if self._may_be_put_back(path, data)]
-        for path in changed:
-            self._put_back(path, entries[path])
-        return changed
-
-    def _may_be_put_back(self, path: str, data: bytes) -> bool:
-        number, present = (
-            PartitionId(int(path.rpartition("/")[2])),
-            self.tree.read(path).data or b"",
-        )
-        opened = last_session(PartitionMetadata.decode(present, number).replica_states)
-        then = PartitionMetadata.decode(data, number)
-        return data != present and not names_unopened(then, opened)
-
-    def _put_back(self, path: str, data: bytes) -> None:
-        self.apply(lambda tree: tree.write(path, data, version=ANY_VERSION))
-
-    def _paths(self, path: str) -> Iterator[str]:
-        yield path
-        for name in self.tree.children(path):
-            yield from self._paths(f"{path.rstrip('/')}/{name}")
-
     # For the doors
 
     def next_session(self, name: str) -> str:
@@ -184,11 +127,13 @@ class SimulatedCoordinatorService:
                 self._waiting.pop(waiter)
                 waiter.wake()
 
-    def wait(self, waiter: _Waiter) -> None:
+    async def wait(self, waiter: _Waiter) -> None:
+        """Return once `waiter` is woken."""
         self._waiting[waiter] = None
-
-    def forget(self, waiter: _Waiter) -> None:
-        self._waiting.pop(waiter, None)
+        try:
+            await waiter.woken()
+        finally:
+            self._waiting.pop(waiter, None)
 
     def cut_off(self, coordinator: SimulatedCoordinator) -> None:
         """Let all waits of one door end with CoordinatorLostError, if it is unreachable."""
@@ -248,6 +193,46 @@ class _Request:
         return result
 
 
+class CoordinatorSession:
+    """The session of one process: it ends once nothing was heard from the process for a while."""
+
+    def __init__(self, service: SimulatedCoordinatorService) -> None:
+        self.id: str | None = None
+        """None: the next call begins a session."""
+        self.silent: set[str] = set()
+        """Why nothing is heard from the process."""
+        self._service = service
+        self._silences_count = 0
+        """The number of silences so far, to tell one silence from the next."""
+
+    def fall_silent(self, reason: str = "frozen") -> None:
+        """Let the session end, unless it speaks again in time."""
+        if not self.silent:
+            self._silences_count += 1
+            self._expire_later(self._silences_count)
+        self.silent.add(reason)
+
+    def speak_again(self, reason: str = "frozen") -> None:
+        self.silent.discard(reason)
+
+    def end(self) -> None:
+        session, self.id = self.id, None
+        if session is not None:
+            self._service.apply(lambda tree: tree.end_session(session))
+
+    def _expire_later(self, silence: int) -> None:
+        def expire() -> None:
+            if not self.silent or self._silences_count != silence:
+                return
+            if self._service.is_down:  # during an outage no silence is noticed
+                self._expire_later(silence)
+            else:
+                self.end()
+
+        # In the name of the world: the dead do not run timers.
+        self._service.loop.call_later(COORDINATOR_SESSION_SECONDS, expire, context=WORLD)
+
+
 class SimulatedCoordinator:
     """Implements `host.Coordinator` for one process.
 
@@ -257,16 +242,12 @@ class SimulatedCoordinator:
     def __init__(self, service: SimulatedCoordinatorService, process: Process) -> None:
         self._service = service
         self._name = process.name
-        self._session: str | None = None
+        self.session = CoordinatorSession(service)
         self._closed = False
-        self._silences_count = 0
-        """The number of silences so far, to tell one silence from the next."""
-        self._silent: set[str] = set()
-        """Why nothing is heard from it."""
 
     @property
     def is_isolated(self) -> bool:
-        return "isolated" in self._silent
+        return "isolated" in self.session.silent
 
     # The promises of `host.Coordinator`
 
@@ -295,12 +276,7 @@ class SimulatedCoordinator:
         await asyncio.sleep(self._service.delay_seconds())
         self._check_reachable()
         while not self._service.tree.differs(path, seen):
-            waiter = _Waiter(self, path, seen)
-            self._service.wait(waiter)
-            try:
-                await waiter.woken()
-            finally:
-                self._service.forget(waiter)
+            await self._service.wait(_Waiter(self, path, seen))
             self._check_reachable()
         await asyncio.sleep(self._service.delay_seconds())
         self._check_reachable()
@@ -310,48 +286,21 @@ class SimulatedCoordinator:
             return
         self._closed = True
         if self._is_unreachable:
-            self.fall_silent("closed")
+            self.session.fall_silent("closed")
         else:
             await asyncio.sleep(self._service.delay_seconds())
-            self.end_session()
+            self.session.end()
 
     # Faults
 
     def isolate(self) -> None:
         """Cut the process off; waits end, and the session too unless it is healed in time."""
         if not self.is_isolated:
-            self.fall_silent("isolated")
+            self.session.fall_silent("isolated")
             self._service.cut_off(self)
 
     def heal(self) -> None:
-        self.speak_again("isolated")
-
-    def fall_silent(self, reason: str = "frozen") -> None:
-        """Let the session end, unless it speaks again in time."""
-        if not self._silent:
-            self._silences_count += 1
-            self._expire_later(self._silences_count)
-        self._silent.add(reason)
-
-    def speak_again(self, reason: str = "frozen") -> None:
-        self._silent.discard(reason)
-
-    def end_session(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            self._service.apply(lambda tree: tree.end_session(session))
-
-    def _expire_later(self, silence: int) -> None:
-        def expire() -> None:
-            if not self._silent or self._silences_count != silence:
-                return
-            if self._service.is_down:  # during an outage no silence is noticed
-                self._expire_later(silence)
-            else:
-                self.end_session()
-
-        # In the name of the world: the dead do not run timers.
-        self._service.loop.call_later(COORDINATOR_SESSION_SECONDS, expire, context=WORLD)
+        self.session.speak_again("isolated")
 
     # Calls
 
@@ -359,7 +308,7 @@ class SimulatedCoordinator:
         if self._closed:
             raise CoordinatorLostError(f"{self._name} has closed the coordinator")
         is_reachable = not self._is_unreachable
-        request = _Request(call, self._session, changes=changes, was_sent=is_reachable)
+        request = _Request(call, self.session.id, changes=changes, was_sent=is_reachable)
         self._later(self._service.delay_seconds(), self._arrive, request, True)
         outcome: T = await request.answered()
         return outcome
@@ -375,15 +324,15 @@ class SimulatedCoordinator:
         loss = service.loses_call()
         if (
             service.is_down
-            or (is_cut_off and (self._session is None or not request.was_sent))
-            or (request.session is not None and request.session != self._session)
+            or (is_cut_off and (self.session.id is None or not request.was_sent))
+            or (request.session is not None and request.session != self.session.id)
             or (loss and service.random.random() < 0.5)
         ):
             self._lose(request)
             return
-        if self._session is None:
-            self._session = service.next_session(self._name)
-        session = self._session
+        if self.session.id is None:
+            self.session.id = service.next_session(self._name)
+        session = self.session.id
         error: Exception | None = None
         result: object = None
         try:
@@ -421,17 +370,3 @@ class SimulatedCoordinator:
 
     def _lost(self) -> CoordinatorLostError:
         return CoordinatorLostError(f"{self._name} cannot reach the coordinator")
-
-
-def _has_states(path: str, data: bytes) -> bool:
-    number = PartitionId(int(path.rpartition("/")[2]))
-    return bool(PartitionMetadata.decode(data, number).replica_states)
-
-
-def names_unopened(metadata: PartitionMetadata, opened: SessionId) -> bool:
-    """Return whether `metadata` is of the moment before the session that it names was open, and
-    that session has opened since: `opened` was the last one.
-
-    Restored, that is the one past state that cannot be told from a failed recovery.
-    """
-    return last_session(metadata.replica_states) < metadata.session_id <= opened

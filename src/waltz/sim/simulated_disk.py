@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from posixpath import dirname
 from random import Random
+from types import MappingProxyType
 from typing import Final
 
 from waltz.errors import DirectoryInUseError
@@ -250,6 +251,59 @@ class _NameChange:
     given: tuple[tuple[str, _Entry], ...]
 
 
+class _Names:
+    """All names of a disk: as seen now, as durable, and the changes in between by directory."""
+
+    def __init__(self, entries: Mapping[str, _Entry]) -> None:
+        self.seen: dict[str, _Entry] = {"/": None, **entries}
+        self.durable = dict(self.seen)
+        self.changes: dict[str, list[_NameChange]] = {}
+
+    def file(self, path: str) -> _Content:
+        if path not in self.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        entry = self.seen[path]
+        if entry is None:
+            raise IsADirectoryError(errno.EISDIR, "a directory", path)
+        return entry
+
+    def files(self) -> Iterable[_Content]:
+        return (entry for entry in self.seen.values() if entry is not None)
+
+    def check_directory(self, path: str) -> None:
+        if path not in self.seen:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        if self.seen[path] is not None:
+            raise NotADirectoryError(errno.ENOTDIR, "a file", path)
+
+    def change(self, change: _NameChange) -> None:
+        directory = dirname(change.taken[0] if change.taken else change.given[0][0])
+        self.check_directory(directory)
+        _apply_names(change, self.seen)
+        self.changes.setdefault(directory, []).append(change)
+
+    def sync(self, directory: str) -> None:
+        self.check_directory(directory)
+        for change in self.changes.pop(directory, []):
+            _apply_names(change, self.durable)
+
+    def crash(self, random: Random) -> _Names:
+        """Return the names after a crash: of each unsynced change all or nothing; and the files as
+        a crash leaves them."""
+        names = dict(self.durable)
+        for directory in sorted(self.changes):
+            for change in self.changes[directory]:
+                if random.random() < 0.5:
+                    _apply_names(change, names)
+        return _Names(
+            {
+                path: None if entry is None else entry.crash(random)
+                for path, entry in sorted(names.items())
+                if all(parent in names for parent in _parents(path))
+            }
+        )
+
+
 class SimulatedDisk:
     """Implements `host.Disk`. Paths are absolute; `/` and the directories named at the start are
     there, durably."""
@@ -258,18 +312,18 @@ class SimulatedDisk:
         self,
         directories: Sequence[str] = (),
         *,
+        contents: Mapping[str, bytes | None] = MappingProxyType({}),
         fault: Fault | None = None,
         capacity_bytes: int | None = None,
     ) -> None:
+        """`contents` is there from the start, durably; see the method of that name."""
         self.fault = fault
         self.capacity_bytes = capacity_bytes
         """Room for contents and reservations; None: no bound. May change at any time."""
         self.counts: Counter[DiskOperation] = Counter()
         """Calls of each operation."""
-        self._seen: dict[str, _Entry] = {"/": None}
-        self._seen.update((path, None) for path in directories)
-        self._durable = dict(self._seen)
-        self._changes: dict[str, list[_NameChange]] = {}
+        files = {path: None if data is None else _Content(data) for path, data in contents.items()}
+        self._names = _Names({**dict.fromkeys(directories), **files})
 
     def begin(self, operation: DiskOperation, path: str) -> None:
         """Count the operation and let the fault, if any, raise."""
@@ -280,17 +334,17 @@ class SimulatedDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         self.begin(DiskOperation.OPEN, path)
         if create:
-            if path in self._seen:
+            if path in self._names.seen:
                 raise FileExistsError(errno.EEXIST, "the file exists", path)
-            self._change(_NameChange((), ((path, _Content()),)))
-        return SimulatedFile(self, path, self._content(path))
+            self._names.change(_NameChange((), ((path, _Content()),)))
+        return SimulatedFile(self, path, self._names.file(path))
 
     def open_to_read(self, path: str) -> File:
         self.begin(DiskOperation.OPEN, path)
-        return SimulatedFile(self, path, self._content(path), to_read=True)
+        return SimulatedFile(self, path, self._names.file(path), to_read=True)
 
     def space(self, path: str) -> Space:
-        if path not in self._seen:
+        if path not in self._names.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         if self.capacity_bytes is None:
             return BOUNDLESS
@@ -301,11 +355,10 @@ class SimulatedDisk:
         """Room that is neither used nor reserved."""
         if self.capacity_bytes is None:
             return BOUNDLESS.free_bytes
-        used = sum(entry.allocated for entry in self._seen.values() if entry is not None)
-        return max(0, self.capacity_bytes - used)
+        return max(0, self.capacity_bytes - sum(file.allocated for file in self._names.files()))
 
     def lock(self, path: str) -> Callable[[], None]:
-        content = self._content(path)
+        content = self._names.file(path)
         if content.locked:
             raise DirectoryInUseError(f"{path} is locked: another process works in {dirname(path)}")
         content.locked = True
@@ -316,36 +369,34 @@ class SimulatedDisk:
         return release
 
     def exists(self, path: str) -> bool:
-        return path in self._seen
+        return path in self._names.seen
 
     def list_directory(self, path: str) -> Sequence[str]:
-        self._check_directory(path)
+        self._names.check_directory(path)
         start = path.rstrip("/") + "/"
-        names = [name.removeprefix(start) for name in self._seen if name.startswith(start)]
+        names = [name.removeprefix(start) for name in self._names.seen if name.startswith(start)]
         return sorted(name for name in names if name and "/" not in name)
 
     def make_directory(self, path: str) -> None:
         self.begin(DiskOperation.MAKE_DIRECTORY, path)
-        if path in self._seen:
+        if path in self._names.seen:
             raise FileExistsError(errno.EEXIST, "the directory exists", path)
-        self._change(_NameChange((), ((path, None),)))
+        self._names.change(_NameChange((), ((path, None),)))
 
     def remove(self, path: str) -> None:
         self.begin(DiskOperation.REMOVE, path)
-        self._content(path)
-        self._change(_NameChange((path,), ()))
+        self._names.file(path)
+        self._names.change(_NameChange((path,), ()))
 
     def rename(self, source: str, target: str) -> None:
         """Both in the same directory."""
         self.begin(DiskOperation.RENAME, source)
         assert dirname(source) == dirname(target)
-        self._change(_NameChange((source,), ((target, self._content(source)),)))
+        self._names.change(_NameChange((source,), ((target, self._names.file(source)),)))
 
     def sync_directory(self, path: str) -> None:
         self.begin(DiskOperation.SYNC_DIRECTORY, path)
-        self._check_directory(path)
-        for change in self._changes.pop(path, []):
-            _apply_names(change, self._durable)
+        self._names.sync(path)
 
     def crash_clone(self, random: Random) -> SimulatedDisk:
         """Return the disk as a power cut now would leave it; this one stays as it is.
@@ -354,81 +405,41 @@ class SimulatedDisk:
         unsynced change of names all or nothing. Reservations are kept; locks are gone, and so is
         the fault.
         """
-        names = dict(self._durable)
-        for directory in sorted(self._changes):
-            for change in self._changes[directory]:
-                if random.random() < 0.5:
-                    _apply_names(change, names)
         clone = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-        clone._seen = {
-            path: None if entry is None else entry.crash(random)
-            for path, entry in sorted(names.items())
-            if all(parent in names for parent in _parents(path))
-        }
-        clone._durable = dict(clone._seen)
+        clone._names = self._names.crash(random)
         return clone
 
     @property
     def unsynced_count(self) -> int:
-        """Return how many changes of files and names a power cut now may lose or tear."""
-        contents = sum(len(entry.changes) for entry in self._seen.values() if entry is not None)
-        return contents + sum(map(len, self._changes.values()))
+        """Changes of files and names that a power cut now may lose or tear."""
+        contents = sum(len(file.changes) for file in self._names.files())
+        return contents + sum(map(len, self._names.changes.values()))
 
     def release_locks(self) -> None:
         """Release all locks, as the end of a process does."""
-        for entry in self._seen.values():
-            if entry is not None:
-                entry.locked = False
+        for file in self._names.files():
+            file.locked = False
 
     def damage(self, path: str, offset: int, data: bytes) -> None:
         """Overwrite bytes of the file with `data`, unnoticed by the process and durably."""
-        content = self._content(path)
+        content = self._names.file(path)
         _apply(_Write(offset, data), content.seen)
         _apply(_Write(offset, data), content.durable)
 
     def write_back(self, path: str) -> None:
         """Make a file durable, as the system does with each file after a while."""
-        self._content(path).sync()
+        self._names.file(path).sync()
 
     def content(self, path: str) -> bytes:
         """Return the whole file as it is seen."""
-        return bytes(self._content(path).seen)
+        return bytes(self._names.file(path).seen)
 
     def contents(self) -> dict[str, bytes | None]:
         """Return everything as it is seen, by path: the bytes of a file, None for a directory."""
         return {
-            path: None if entry is None else bytes(entry.seen) for path, entry in self._seen.items()
+            path: None if entry is None else bytes(entry.seen)
+            for path, entry in self._names.seen.items()
         }
-
-    @classmethod
-    def holding(cls, contents: Mapping[str, bytes | None]) -> SimulatedDisk:
-        """A disk that holds `contents`, durably; see the method of that name."""
-        disk = cls()
-        disk._seen.update(
-            (path, None if data is None else _Content(data)) for path, data in contents.items()
-        )
-        disk._durable = dict(disk._seen)
-        return disk
-
-    def _content(self, path: str) -> _Content:
-        if path not in self._seen:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        entry = self._seen[path]
-        if entry is None:
-            raise IsADirectoryError(errno.EISDIR, "a directory", path)
-        return entry
-
-    def _check_directory(self, path: str) -> None:
-        if path not in self._seen:
-            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        if self._seen[path] is not None:
-            raise NotADirectoryError(errno.ENOTDIR, "a file", path)
-
-    def _change(self, change: _NameChange) -> None:
-        directory = dirname(change.taken[0] if change.taken else change.given[0][0])
-        self._check_directory(directory)
-        _apply_names(change, self._seen)
-        self._changes.setdefault(directory, []).append(change)
 
 
 def _apply_names(change: _NameChange, names: dict[str, _Entry]) -> None:

@@ -159,7 +159,8 @@ class _Run:
         )
         self.strikes = Strikes(self.sites, self.cluster.is_outdated)
         self.strikes.expect(scenario.faults)
-        self.history = History(on_end=self._ended)
+        self.progress = asyncio.Event()
+        self.history = History(on_end=self.progress.set)
         self.applications: list[Application] = []
         self.databases: dict[str, SimulatedDatabase] = {}
         self.clients = [
@@ -169,7 +170,6 @@ class _Run:
         self.judge = self.application(JUDGE)
         self.marks = MarkWatch()
         self.peace = asyncio.Event()
-        self.progress = asyncio.Event()
         self.violations: list[str] = []
         self.writable_seconds = 0.0
         self.converged_seconds = 0.0
@@ -199,7 +199,7 @@ class _Run:
             violations=tuple(violations),
             digest=self.trace.digest(),
             transactions=len(self.history.submissions),
-            faults=self.strikes.counts,
+            faults=self.strikes.record.counts,
             effects=self.sites.effects,
             virtual_seconds=seconds,
             writable_seconds=self.writable_seconds,
@@ -251,9 +251,6 @@ class _Run:
         while self.history.ended_count < ended_count:
             self.progress.clear()
             await self.progress.wait()
-
-    def _ended(self) -> None:
-        self.progress.set()
 
     # The course
 

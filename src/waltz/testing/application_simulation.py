@@ -280,7 +280,7 @@ class _Run:
             self._faults,
             self._trace.digest(),
             self._transactions,
-            self._strikes.counts,
+            self._strikes.record.counts,
             seconds,
         )
 

@@ -102,7 +102,7 @@ def without_newest(disk: SimulatedDisk) -> SimulatedDisk:
             newest[path.rpartition("/")[0]] = path.removesuffix(DATA_SUFFIXES[0])
     lost = {name + suffix for name in newest.values() for suffix in DATA_SUFFIXES}
     left = {path: data for path, data in contents.items() if path not in lost}
-    return SimulatedDisk.holding(left)
+    return SimulatedDisk(contents=left)
 
 
 def blank_disk(disk: SimulatedDisk) -> SimulatedDisk:

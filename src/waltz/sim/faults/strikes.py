@@ -7,8 +7,7 @@ that finds its process dead, or being struck already, does nothing to it.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final, assert_never
@@ -16,6 +15,7 @@ from typing import Final, assert_never
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.host import Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
+from waltz.sim.faults.coordinator_strikes import partition_entries, rewrite, set_back
 from waltz.sim.faults.disk_strikes import (
     FailingOperations,
     blank_disk,
@@ -58,9 +58,9 @@ from waltz.sim.faults.kinds import (
     SlowLinks,
     Stop,
 )
+from waltz.sim.faults.network_strikes import NetworkStrikes, StrikeRecord
 from waltz.sim.faults.placement_strikes import Act, reassign
 from waltz.sim.simulated_disk import SimulatedDisk
-from waltz.sim.simulated_network import Way
 from waltz.sim.sites import Site, Sites
 
 CRASH_SECONDS_MAX: Final = 1.0
@@ -83,10 +83,9 @@ class Strikes:
         """`is_outdated`: whether the cluster can tell that a machine's disk is an old one."""
         self._is_outdated = is_outdated
         self._sites = sites
-        self._network = sites.network
+        self.record = StrikeRecord(sites)
+        self._network = NetworkStrikes(sites, self.record)
         self._coordinator = sites.coordinator
-        self.counts: Counter[str] = Counter()
-        """Injections that have struck, by kind."""
         self._operators_count = 0
         self.stubborn: list[str] = []
         """The processes that did not end in time when asked to, and were killed."""
@@ -96,7 +95,7 @@ class Strikes:
     def expect(self, faults: Iterable[Fault]) -> None:
         """Prepare for these faults before the first connection is made."""
         if any(isinstance(fault, Replay) for fault in faults):
-            self._network.record()
+            self._sites.network.record()
 
     async def strike(self, fault: Fault) -> None:
         """Let `fault` happen and return once it is over: all that died was started again."""
@@ -105,9 +104,9 @@ class Strikes:
             case Crash() | Stop() | Pause():
                 await self._strike_processes(fault)
             case Isolation() | Partition() | SlowLinks() | Flapping() | Disconnection():
-                await self._strike_network(fault)
+                await self._network.strike(fault)
             case HalfClose() | Replay():
-                await self._meddle(fault)
+                await self._network.meddle(fault)
             case (
                 SessionLoss()
                 | CoordinatorOutage()
@@ -119,15 +118,15 @@ class Strikes:
             case SetBack():
                 await self._set_back(fault)
             case Forgery():
-                self._struck(fault, fault.server, *fault.storages)
+                self.record.struck(fault, fault.server, *fault.storages)
                 await self._operate_for(partial(forge, fault), None)
-                self._note("forger leaves")
+                self.record.note("forger leaves")
             case Reassignment():
                 await self._reassign(fault)
             case AddedPartitions():
-                self._struck(fault, fault.to)
+                self.record.struck(fault, fault.to)
                 await add_as_operators(fault, self._operate_for)
-                self._note("added", fault.to)
+                self.record.note("added", fault.to)
             case ClockJump() | ClockDrift():
                 await self._strike_clocks(fault)
             case (
@@ -142,14 +141,6 @@ class Strikes:
                 await self._strike_disk(fault)
             case _:
                 assert_never(fault)
-
-    def _struck(self, fault: Fault, *facts: object) -> None:
-        kind = type(fault).__name__
-        self.counts[kind] += 1
-        self._note(kind, *facts)
-
-    def _note(self, what: str, *facts: object) -> None:
-        self._sites.trace.note(self._sites.loop.time(), what, *facts)
 
     # Processes
 
@@ -174,7 +165,7 @@ class Strikes:
         if site.is_struck:
             return
         site.is_struck = True
-        self._struck(fault, site.name)
+        self.record.struck(fault, site.name)
         site.operations_left = fault.disk_operations[position] or None
         if site.operations_left and not site.process.dead:
             with suppress(TimeoutError):
@@ -190,7 +181,7 @@ class Strikes:
         if site.is_struck or site.process.dead:
             return
         site.is_struck = True
-        self._struck(fault, site.name)
+        self.record.struck(fault, site.name)
         process = site.process
         process.stop_wanted.set()
         try:
@@ -211,86 +202,14 @@ class Strikes:
         process = site.process
         if process.dead:
             return
-        self._struck(fault, site.name)
+        self.record.struck(fault, site.name)
         self._sites.loop.pause(process)
         self._coordinator.freeze(process)
         await asyncio.sleep(seconds)
         self._sites.loop.resume(process)
         if not process.pauses:
             self._coordinator.thaw(process)
-        self._note("resume", site.name)
-
-    # Network
-
-    async def _strike_network(
-        self, fault: Isolation | Partition | SlowLinks | Flapping | Disconnection
-    ) -> None:
-        match fault:
-            case Isolation():
-                await self._isolate(fault)
-            case Partition(ways=ways):
-                for way in ways:
-                    self._struck(fault, *way)
-                await self._hold(ways, fault.seconds)
-                if fault.breaks:
-                    self._disconnect(ways)
-            case SlowLinks(ways=ways):
-                for way in ways:
-                    self._struck(fault, *way)
-                self._network.slow_down(ways, fault.slowest_seconds)
-                await asyncio.sleep(fault.seconds)
-                self._network.speed_up(ways, fault.slowest_seconds)
-            case Flapping(one=one, other=other):
-                for _ in range(fault.times):
-                    self._struck(fault, one, other)
-                    await self._hold([(one, other), (other, one)], fault.down_seconds)
-                    await asyncio.sleep(fault.up_seconds)
-            case Disconnection(pairs=pairs):
-                for pair in pairs:
-                    self._struck(fault, *pair)
-                self._disconnect(pairs)
-            case _:
-                assert_never(fault)
-
-    async def _meddle(self, fault: HalfClose | Replay) -> None:
-        """Do what only an intruder between the processes can do."""
-        for way in fault.ways:
-            self._struck(fault, *way)
-        match fault:
-            case HalfClose(ways=ways, kept=kept):
-                for way in ways:
-                    self._note("half closed", *way, self._network.half_close(way, kept))
-            case Replay(ways=ways, choice=choice, kept=kept, seconds=seconds):
-                sent = [self._network.replay(way, choice, kept, seconds) for way in ways]
-                self._note("replayed", *await asyncio.gather(*sent))
-            case _:
-                assert_never(fault)
-
-    async def _hold(self, ways: Sequence[Way], seconds: float) -> None:
-        self._network.block(ways)
-        await asyncio.sleep(seconds)
-        self._network.unblock(ways)
-        self._note("unblock", *ways)
-
-    def _disconnect(self, pairs: Sequence[Way]) -> None:
-        for one, other in pairs:
-            self._note("disconnect", one, other, self._network.break_between(one, other))
-
-    async def _isolate(self, fault: Isolation) -> None:
-        process = self._sites.process(fault.name)
-        if process is None:
-            return  # not started yet
-        self._struck(fault, fault.name, *fault.others)
-        if len(fault.others) > 1:
-            self.counts[type(fault).__name__] += len(fault.others) - 1
-        if fault.with_coordinator:
-            self._coordinator.lose(process)
-        if fault.session_ended:
-            self._coordinator.expire(process)
-        there = [(fault.name, other) for other in fault.others]
-        await self._hold([*there, *((one, other) for other, one in there)], fault.seconds)
-        if fault.with_coordinator and not process.dead:
-            self._coordinator.heal(process)
+        self.record.note("resume", site.name)
 
     # Coordinator
 
@@ -303,33 +222,33 @@ class Strikes:
             case SessionLoss(name=name):
                 process = self._sites.process(name)
                 if process is not None and not process.dead:
-                    self._struck(fault, name)
+                    self.record.struck(fault, name)
                     coordinator.expire(process)
             case CoordinatorOutage():
-                self._struck(fault)
+                self.record.struck(fault)
                 coordinator.begin_outage()
                 await asyncio.sleep(fault.seconds)
                 coordinator.end_outage()
             case CoordinatorSlowness():
-                self._struck(fault)
+                self.record.struck(fault)
                 coordinator.slow_down(fault.slowest_seconds)
                 await asyncio.sleep(fault.seconds)
                 coordinator.speed_up(fault.slowest_seconds)
             case LostAnswers():
-                self._struck(fault)
+                self.record.struck(fault)
                 coordinator.lose_answers(fault.share)
                 await asyncio.sleep(fault.seconds)
                 coordinator.keep_answers(fault.share)
             case ForeignWrites():
                 for choice in fault.choices:
-                    self._struck(fault, coordinator.rewrite(choice))
+                    self.record.struck(fault, rewrite(coordinator, choice))
                     await asyncio.sleep(fault.pause_seconds)
             case _:
                 assert_never(fault)
 
     async def _set_back(self, fault: SetBack) -> None:
         """Put old entries back while no server runs, as the page on backups demands."""
-        copy = self._coordinator.partition_entries()
+        copy = partition_entries(self._coordinator.tree)
         await asyncio.sleep(fault.seconds)
         sites = [self._sites.site(name) for name in fault.names]
         if any(site.is_struck for site in sites):
@@ -338,16 +257,16 @@ class Strikes:
             site.is_struck = True
             if not site.process.dead:
                 self._sites.kill(site)
-        self._struck(fault, *self._coordinator.set_back(copy))
+        self.record.struck(fault, *set_back(self._coordinator, copy))
         for site in sites:
             await self._start_again(site, fault.pause_seconds)
 
     async def _reassign(self, fault: Reassignment) -> None:
         for number, names in enumerate(fault.holders):
             if names:
-                self._struck(fault, number, *names)
+                self.record.struck(fault, number, *names)
         await reassign(fault, self._operate)
-        self._note("reassigned")
+        self.record.note("reassigned")
 
     async def _operate(self, act: Act) -> StoragePlacement:
         async def main(host: Host) -> StoragePlacement:
@@ -383,12 +302,12 @@ class Strikes:
         match fault:
             case ClockJump():
                 for site, milliseconds in zip(sites, fault.milliseconds, strict=True):
-                    self._struck(fault, site.name, milliseconds)
+                    self.record.struck(fault, site.name, milliseconds)
                     site.clock.set_wall(milliseconds)
             case ClockDrift():
                 clocks = [site.clock for site in sites]
                 for site, clock, rate in zip(sites, clocks, fault.rates, strict=True):
-                    self._struck(fault, site.name, rate)
+                    self.record.struck(fault, site.name, rate)
                     clock.run_at(rate)
                 await asyncio.sleep(fault.seconds)
                 for clock in clocks:
@@ -405,7 +324,7 @@ class Strikes:
         site = self._sites.site(fault.name)
         match fault:
             case SlowDisk():
-                self._struck(fault, site.name)
+                self.record.struck(fault, site.name)
                 site.hindrances.append(fault.slowest_seconds)
                 await asyncio.sleep(fault.seconds)
                 site.hindrances.remove(fault.slowest_seconds)
@@ -414,16 +333,16 @@ class Strikes:
                 site.disk_faults.append(failing)
                 await failing.over()
                 site.disk_faults.remove(failing)
-                self.counts[type(fault).__name__] += failing.failed_count
-                self._note("failures", site.name, failing.failed_count)
+                self.record.counts[type(fault).__name__] += failing.failed_count
+                self.record.note("failures", site.name, failing.failed_count)
             case BitFlips():
                 await self._flip(fault, site)
             case FullDisk():
-                self._struck(fault, site.name)
+                self.record.struck(fault, site.name)
                 leave_room(site.disk, fault.room_bytes)
                 await asyncio.sleep(fault.seconds)
                 give_room(site.disk)
-                self._note("room", site.name)
+                self.record.note("room", site.name)
             case LostDisk() | OldDisk() | LostFiles():
                 await self._replace_disk(fault, site)
             case _:
@@ -431,7 +350,7 @@ class Strikes:
 
     async def _flip(self, fault: BitFlips, site: Site) -> None:
         for path in flip_bits(site.disk, fault):
-            self._struck(fault, site.name, path)
+            self.record.struck(fault, site.name, path)
             self.harmed[site.name] = None
         if fault.restarts and not site.is_struck:
             site.is_struck = True
@@ -460,7 +379,7 @@ class Strikes:
         if site.is_struck:
             return
         site.is_struck = True
-        self._struck(fault, site.name)
+        self.record.struck(fault, site.name)
         self.harmed[site.name] = None
         if not site.process.dead:
             self._sites.kill(site)
