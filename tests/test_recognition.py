@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.real_server import running_server
+from tests.system.coordinators import answered
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
 from waltz.cluster.cluster_shell import read_replica_assignments
 from waltz.connections.connection_shell import ServerConnection
@@ -37,6 +38,9 @@ from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import STORAGE_CLIENT_GREETING, STORAGE_CODEC
 
+CALL_SECONDS_MAX = 2.0
+"""A client of the coordinator tries a wrong port again for as long."""
+
 
 async def be_client(host: Host, address: Address) -> None:
     (await ServerConnection.open(host, address)).close()
@@ -53,7 +57,7 @@ async def be_operator(host: Host, address: Address) -> None:
 
 
 async def be_member(host: Host, address: Address) -> None:
-    coordinator = EmbeddedCoordinator(address, RealNetwork(), call_seconds_max=1.0)
+    coordinator = EmbeddedCoordinator(address, RealNetwork(), call_seconds_max=CALL_SECONDS_MAX)
     try:
         await coordinator.children("/")
     finally:
@@ -61,7 +65,7 @@ async def be_member(host: Host, address: Address) -> None:
 
 
 async def be_member_of_a_zookeeper(host: Host, address: Address) -> None:
-    coordinator = ZooKeeperCoordinator(str(address), call_seconds_max=1.0)
+    coordinator = ZooKeeperCoordinator(str(address), call_seconds_max=CALL_SECONDS_MAX)
     try:
         await coordinator.children("/")
     finally:
@@ -123,15 +127,18 @@ def test_every_client_names_what_it_has_found_and_what_it_wants(
 ) -> None:
     async def ask_all() -> None:
         async with all_ports(tmp_path) as (host, ports):
-            for found, address in ports.items():
+
+            async def ask(found: str, address: Address) -> None:
                 if found == wanted:
-                    await CLIENTS[wanted](host, address)
-                    continue
+                    await answered(lambda: CLIENTS[wanted](host, address))
+                    return
                 with pytest.raises(WaltzError) as raised:
                     await CLIENTS[wanted](host, address)
                 said = str(raised.value)
                 assert f"{found} answers " in said
                 assert f"; expected {wanted}: give that one's address" in said
+
+            await asyncio.gather(*(ask(found, address) for found, address in ports.items()))
 
     asyncio.run(ask_all())
 
@@ -146,7 +153,7 @@ def test_a_zookeeper_that_says_nothing_is_named_as_what_it_may_be(
     async def ask() -> None:
         host = real_host(None)
         if wanted == ZOOKEEPER:
-            await CLIENTS[wanted](host, zookeeper.address)
+            await answered(lambda: CLIENTS[wanted](host, zookeeper.address))
             return
         for _ in range(2):  # plain at first, then with TLS
             with pytest.raises(WaltzError, match=MAY_BE_A_ZOOKEEPER):

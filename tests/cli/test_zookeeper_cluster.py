@@ -228,6 +228,7 @@ def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_
     assert "holds cluster" in done.stderr
 
 
+@pytest.mark.long
 def test_an_outage_stops_what_is_new_and_nothing_that_runs(
     zookeeper: RunningZooKeeper, cluster: RunningCluster
 ) -> None:
