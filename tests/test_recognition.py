@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.real_server import running_server
-from tests.system.coordinators import answered
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
 from waltz.cluster.cluster_shell import read_replica_assignments
 from waltz.connections.connection_shell import ServerConnection
@@ -38,34 +38,35 @@ from waltz.wire.admin_protocol import ADMIN_CLIENT_GREETING, ADMIN_CODEC, ADMIN_
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import STORAGE_CLIENT_GREETING, STORAGE_CODEC
 
-CALL_SECONDS_MAX = 2.0
-"""A client of the coordinator tries a wrong port again for as long."""
+PATIENCE = (1.0, 10.0, 60.0)
+"""A client of the coordinator tries a wrong port again for as long. It tells what it has met, if it
+has met anything by then."""
 
 
-async def be_client(host: Host, address: Address) -> None:
+async def be_client(host: Host, address: Address, seconds: float) -> None:
     (await ServerConnection.open(host, address)).close()
 
 
-async def be_server(host: Host, address: Address) -> None:
-    async with conversation(host, address, STORAGE_CODEC, STORAGE_CLIENT_GREETING, seconds=10):
+async def be_server(host: Host, address: Address, seconds: float) -> None:
+    async with conversation(host, address, STORAGE_CODEC, STORAGE_CLIENT_GREETING, seconds=60):
         pass
 
 
-async def be_operator(host: Host, address: Address) -> None:
-    async with conversation(host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=10):
+async def be_operator(host: Host, address: Address, seconds: float) -> None:
+    async with conversation(host, address, ADMIN_CODEC, ADMIN_CLIENT_GREETING, seconds=60):
         pass
 
 
-async def be_member(host: Host, address: Address) -> None:
-    coordinator = EmbeddedCoordinator(address, RealNetwork(), call_seconds_max=CALL_SECONDS_MAX)
+async def be_member(host: Host, address: Address, seconds: float) -> None:
+    coordinator = EmbeddedCoordinator(address, RealNetwork(), call_seconds_max=seconds)
     try:
         await coordinator.children("/")
     finally:
         await coordinator.close()
 
 
-async def be_member_of_a_zookeeper(host: Host, address: Address) -> None:
-    coordinator = ZooKeeperCoordinator(str(address), call_seconds_max=CALL_SECONDS_MAX)
+async def be_member_of_a_zookeeper(host: Host, address: Address, seconds: float) -> None:
+    coordinator = ZooKeeperCoordinator(str(address), call_seconds_max=seconds)
     try:
         await coordinator.children("/")
     finally:
@@ -74,7 +75,7 @@ async def be_member_of_a_zookeeper(host: Host, address: Address) -> None:
 
 MAY_BE_A_ZOOKEEPER = r"a ZooKeeper does this, too.*check host and port"
 
-CLIENTS: dict[str, Callable[[Host, Address], Awaitable[None]]] = {
+CLIENTS: dict[str, Callable[[Host, Address, float], Awaitable[None]]] = {
     SERVER: be_client,
     STORAGE: be_server,
     ADMIN: be_operator,
@@ -82,6 +83,18 @@ CLIENTS: dict[str, Callable[[Host, Address], Awaitable[None]]] = {
     ZOOKEEPER: be_member_of_a_zookeeper,
 }
 """By what each looks for."""
+
+
+async def refusal(wanted: str, host: Host, address: Address, text: str) -> str:
+    """Return what a client says of a wrong port, in which `text` occurs."""
+    said = ""
+    for seconds in PATIENCE:
+        with pytest.raises(WaltzError) as raised:
+            await CLIENTS[wanted](host, address, seconds)
+        said = str(raised.value)
+        if re.search(text, said):
+            return said
+    raise AssertionError(f"{said!r} does not say {text!r}")
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +143,9 @@ def test_every_client_names_what_it_has_found_and_what_it_wants(
 
             async def ask(found: str, address: Address) -> None:
                 if found == wanted:
-                    await answered(lambda: CLIENTS[wanted](host, address))
+                    await CLIENTS[wanted](host, address, PATIENCE[-1])
                     return
-                with pytest.raises(WaltzError) as raised:
-                    await CLIENTS[wanted](host, address)
-                said = str(raised.value)
-                assert f"{found} answers " in said
+                said = await refusal(wanted, host, address, f"{found} answers ")
                 assert f"; expected {wanted}: give that one's address" in said
 
             await asyncio.gather(*(ask(found, address) for found, address in ports.items()))
@@ -153,11 +163,10 @@ def test_a_zookeeper_that_says_nothing_is_named_as_what_it_may_be(
     async def ask() -> None:
         host = real_host(None)
         if wanted == ZOOKEEPER:
-            await answered(lambda: CLIENTS[wanted](host, zookeeper.address))
+            await CLIENTS[wanted](host, zookeeper.address, PATIENCE[-1])
             return
         for _ in range(2):  # plain at first, then with TLS
-            with pytest.raises(WaltzError, match=MAY_BE_A_ZOOKEEPER):
-                await CLIENTS[wanted](host, zookeeper.address)
+            await refusal(wanted, host, zookeeper.address, MAY_BE_A_ZOOKEEPER)
 
     asyncio.run(ask())
 

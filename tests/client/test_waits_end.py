@@ -73,7 +73,7 @@ def test_a_wait_that_begins_as_the_last_transaction_is_applied_ends(
 
     async def append_and_wait() -> None:
         transaction_id = await there.append(0, b"x")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await there.engine.runner(0).applied(transaction_id)
 
     client._thread.call(append_and_wait())
@@ -88,7 +88,7 @@ def test_who_waits_for_a_partition_that_is_given_up_is_told(cluster: InMemoryClu
     wait_until(lambda: bool(client._there.engine.runner(0)._waiting), "nobody waits")
     leaving = Ended(lambda: client.set_partitions({1}))
     try:
-        assert waiting.within(10)
+        assert waiting.within(60)
         assert isinstance(waiting.error, PartitionInactiveError)
     finally:
         held.go.set()
@@ -108,7 +108,7 @@ def test_who_asks_for_an_outcome_in_a_partition_that_is_given_up_is_told(
     asking = Ended(lambda: client.outcome(request_id))
     wait_until(lambda: bool(client._there.engine.runner(0)._outcomes), "nobody asks")
     client.set_partitions({1})
-    assert asking.within(10)
+    assert asking.within(60)
     assert isinstance(asking.error, PartitionInactiveError)
     cluster.faults.resume_feed()
 
@@ -122,10 +122,10 @@ def test_no_question_goes_to_a_partition_that_has_stopped(cluster: InMemoryClust
     request_id = context.request_id
     assert request_id is not None
     waiting = Ended(client.wait_until_applied)
-    assert waiting.within(10)
+    assert waiting.within(60)
     assert isinstance(waiting.error, PartitionBlockedError)
     asking = Ended(lambda: client.outcome(request_id))
-    assert asking.within(10)
+    assert asking.within(60)
     assert isinstance(asking.error, PartitionBlockedError)
 
 
