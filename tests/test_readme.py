@@ -47,7 +47,7 @@ def test_the_accounts_program_loses_no_deposit(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
     assert done.returncode == 0, done.stderr

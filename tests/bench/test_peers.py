@@ -251,6 +251,7 @@ def test_a_peer_that_cannot_be_run_is_in_the_page_with_the_reason(
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_postgresql_is_measured_with_every_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

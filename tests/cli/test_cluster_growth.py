@@ -17,6 +17,7 @@ import pytest
 import waltz
 from tests.cli.operated_cluster import OperatedCluster, run_tool
 from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.shares import one_in
 from waltz.cli.cluster_growth import growth_json, show_growth
 from waltz.cluster.partition_growth import PartitionCounts, grown_placement
 from waltz.cluster.storage_placement import StoragePlacement
@@ -127,7 +128,7 @@ def judge(load: Load, count: int) -> None:
         assert load.follower.asked.count(partition) >= 1, "callbacks are asked where to start"
 
 
-@pytest.fixture(scope="module", params=["embedded", "zookeeper"])
+@pytest.fixture(scope="module", params=one_in(2, ["embedded", "zookeeper"]))
 def grown(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningCluster]:

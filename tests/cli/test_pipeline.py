@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,46 +32,62 @@ spark: {{spark.master: "local[2]"}}
 """
 
 
-@pytest.mark.spark
-@pytest.mark.processes
-def test_an_archive_is_run_looked_at_proven_and_found_out(tmp_path: Path) -> None:
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Path]:
+    """The definition of an archive; the log of its cluster has 30 transactions."""
     definition = tmp_path / "archive.yaml"
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
         definition.write_text(DEFINITION.format(cluster=cluster.coordinator))
+        (tmp_path / "audit.yaml").write_text(AUDIT.format(cluster=cluster.coordinator))
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
             for number in range(30):
                 client.append(number % 2, b"%d" % number)
-        done = run_waltz("pipeline", "run", str(definition), seconds_max=300)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("archived 30 transactions in 2 files")
-        seen = run_waltz("pipeline", "status", str(definition), "--json")
-        assert json.loads(seen.stdout) == {
-            "partitions": [
-                {"partition": 0, "taken_in": 15, "log": 15},
-                {"partition": 1, "taken_in": 15, "log": 15},
-            ],
-            "behind": 0,
-        }
-        manifest = next((tmp_path / "archive" / "manifests").glob("*.json"))
-        entry = json.loads(manifest.read_text())
-        entry["files"][0]["blocks"][0][2] = "0" * 64
-        manifest.write_text(json.dumps(entry))
-        proven = run_waltz("pipeline", "verify", str(definition), "--json", seconds_max=300)
-        assert proven.returncode == 1, proven.stderr
-        found = json.loads(proven.stdout)
-        assert (found["equal"], found["transactions"]) == (False, 30)
-        (difference,) = found["differences"]
-        assert (difference["partition"], difference["file"][:12]) == (0, "partition=0/")
-        audit = tmp_path / "audit.yaml"
-        audit.write_text(AUDIT.format(cluster=cluster.coordinator))
-        (archived,) = (tmp_path / "archive").glob("partition=0/*.parquet")
-        archived.unlink()
-        judged = run_waltz("pipeline", "run", str(audit), seconds_max=300)
-        assert judged.returncode == 1, judged.stderr
-        assert judged.stdout.startswith("partition 0: 15 transactions\n  127.0.0.1:")
-        (difference,) = json.loads((tmp_path / "audit.json").read_text())["differences"]
-        assert judged.stdout.endswith(f"different:\nWALTZ-2008 {difference['text']}\n")
-        assert difference["copies"] == ["the archive"]
+        yield definition
+
+
+def run_it(definition: Path) -> None:
+    done = run_waltz("pipeline", "run", str(definition), seconds_max=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("archived 30 transactions in 2 files")
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+def test_an_archive_is_run_and_looked_at(archive: Path) -> None:
+    run_it(archive)
+    seen = run_waltz("pipeline", "status", str(archive), "--json")
+    assert json.loads(seen.stdout) == {
+        "partitions": [
+            {"partition": 0, "taken_in": 15, "log": 15},
+            {"partition": 1, "taken_in": 15, "log": 15},
+        ],
+        "behind": 0,
+    }
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.long
+def test_an_archive_that_was_changed_is_found_out(archive: Path, tmp_path: Path) -> None:
+    run_it(archive)
+    manifest = next((tmp_path / "archive" / "manifests").glob("*.json"))
+    entry = json.loads(manifest.read_text())
+    entry["files"][0]["blocks"][0][2] = "0" * 64
+    manifest.write_text(json.dumps(entry))
+    proven = run_waltz("pipeline", "verify", str(archive), "--json", seconds_max=300)
+    assert proven.returncode == 1, proven.stderr
+    found = json.loads(proven.stdout)
+    assert (found["equal"], found["transactions"]) == (False, 30)
+    (difference,) = found["differences"]
+    assert (difference["partition"], difference["file"][:12]) == (0, "partition=0/")
+    (archived,) = (tmp_path / "archive").glob("partition=0/*.parquet")
+    archived.unlink()
+    judged = run_waltz("pipeline", "run", str(tmp_path / "audit.yaml"), seconds_max=300)
+    assert judged.returncode == 1, judged.stderr
+    assert judged.stdout.startswith("partition 0: 15 transactions\n  127.0.0.1:")
+    (difference,) = json.loads((tmp_path / "audit.json").read_text())["differences"]
+    assert judged.stdout.endswith(f"different:\nWALTZ-2008 {difference['text']}\n")
+    assert difference["copies"] == ["the archive"]
 
 
 WALTZ = (sys.executable, "-m", "waltz.cli.main")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.operated_cluster import OperatedCluster, operated_cluster
 from tests.clusters import RunningCluster, run_waltz, running_cluster
+from tests.shares import one_in
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper
 from waltz.cli.trial_directory import choose_ports
@@ -68,7 +69,7 @@ def test_every_port_refuses_plain(secured: RunningCluster) -> None:
             assert plain.recv(1000)[:1] == b"\x15", port
 
 
-@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize("shown", one_in(2, [False, True]))
 def test_who_cannot_show_a_certificate_is_told_why(secured: RunningCluster, shown: bool) -> None:
     options = client_options(secured)[:2] if shown else []
     done = run_waltz("status", "--cluster", secured.coordinator, *options)
@@ -139,6 +140,7 @@ def server_file(
     return str(path)
 
 
+@pytest.mark.long
 def test_a_server_stands_between_two_authorities(
     operators_zookeeper: RunningZooKeeper, tmp_path: Path
 ) -> None:

@@ -155,7 +155,7 @@ def cluster(
     with running_cluster(
         tmp_path_factory.mktemp("cluster"),
         *("--partitions", "2"),
-        *("--coordinator", f"zookeeper://{zookeeper.address}{ROOT}?sessionTimeout=2000"),
+        *("--coordinator", f"zookeeper://{zookeeper.address}{ROOT}?sessionTimeout=10000"),
     ) as cluster:
         yield cluster
 
@@ -228,6 +228,7 @@ def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_
     assert "holds cluster" in done.stderr
 
 
+@pytest.mark.long
 def test_an_outage_stops_what_is_new_and_nothing_that_runs(
     zookeeper: RunningZooKeeper, cluster: RunningCluster
 ) -> None:
@@ -284,7 +285,7 @@ def test_a_server_cut_off_can_decide_nothing_once_another_has_its_partition(
     async def story(coordinator: str) -> None:
         proxy = Proxy(zookeeper.address)
         await proxy.start()
-        behind = ZooKeeperAddress((proxy.address,), root, 2000)
+        behind = ZooKeeperAddress((proxy.address,), root, 3000)
         host, direct = real_host(behind), real_host(parse_coordinator(coordinator))
         server = Server(host, ServerConfig(address=Address("127.0.0.1", 0), root=root))
         view = ClusterView(direct, root=root)
@@ -325,7 +326,7 @@ def test_a_server_cut_off_can_decide_nothing_once_another_has_its_partition(
     with running_cluster(
         tmp_path / "c",
         *("--partitions", "2"),
-        *("--coordinator", f"zookeeper://{zookeeper.address}{root}?sessionTimeout=2000"),
+        *("--coordinator", f"zookeeper://{zookeeper.address}{root}?sessionTimeout=10000"),
     ) as cluster:
         asyncio.run(story(cluster.coordinator))
         with waltz.open_reader(cluster.coordinator) as reader:
@@ -379,7 +380,7 @@ def test_a_server_finds_the_cluster_by_the_keys_of_the_original(
     chroot, root = ROOT.rsplit("/", 1)
     config = tmp_path / "server.yml"
     config.write_text(
-        f"zookeeper: {{connectString: '{zookeeper.address}{chroot}', sessionTimeout: 2000}}\n"
+        f"zookeeper: {{connectString: '{zookeeper.address}{chroot}', sessionTimeout: 10000}}\n"
         f"cluster.root: /{root}\n"
         f"server: {{port: {port}, bindAddress: 127.0.0.1, preferredPartitions: [1]}}\n"
     )

@@ -195,8 +195,8 @@ def test_a_signal_that_ends_the_program_is_obeyed_in_a_call(server: TellingServe
     server.partitions[0].appends_dropped = 1_000
     program = """
 client = opened()
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     client.append(0, b"x")
 except KeyboardInterrupt:
     print("interrupted")

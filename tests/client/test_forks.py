@@ -127,7 +127,7 @@ def test_a_forked_process_has_none_of_the_connections(server: FakeServer) -> Non
     client.close()
 
     async def gone() -> None:
-        await asyncio.wait_for(until(lambda: not server.connections), 20)
+        await asyncio.wait_for(until(lambda: not server.connections), 60)
 
     asyncio.run(gone())
     os.close(writing)

@@ -83,7 +83,7 @@ def test_a_wait_that_begins_as_the_last_transaction_is_applied_ends(
 
     async def append_and_wait() -> None:
         transaction_id = await there.append(0, b"x")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await there.engine.runner(0).waiting.applied(transaction_id)
 
     client._thread.call(append_and_wait())
@@ -98,7 +98,7 @@ def test_who_waits_for_a_partition_that_is_given_up_is_told(cluster: InMemoryClu
     wait_until(lambda: bool(client._there.engine.runner(0).waiting._waiting), "nobody waits")
     leaving = Ended(lambda: client.set_partitions({1}))
     try:
-        assert waiting.within(10)
+        assert waiting.within(60)
         assert isinstance(waiting.error, PartitionInactiveError)
     finally:
         held.go.set()
@@ -118,7 +118,7 @@ def test_who_asks_for_an_outcome_in_a_partition_that_is_given_up_is_told(
     asking = Ended(lambda: client.outcome(request_id))
     wait_until(lambda: bool(client._there.engine.runner(0).waiting._outcomes), "nobody asks")
     client.set_partitions({1})
-    assert asking.within(10)
+    assert asking.within(60)
     assert isinstance(asking.error, PartitionInactiveError)
     cluster.faults.resume_feed()
 
@@ -132,10 +132,10 @@ def test_no_question_goes_to_a_partition_that_has_stopped(cluster: InMemoryClust
     request_id = context.request_id
     assert request_id is not None
     waiting = Ended(client.wait_until_applied)
-    assert waiting.within(10)
+    assert waiting.within(60)
     assert isinstance(waiting.error, PartitionBlockedError)
     asking = Ended(lambda: client.outcome(request_id))
-    assert asking.within(10)
+    assert asking.within(60)
     assert isinstance(asking.error, PartitionBlockedError)
 
 
@@ -155,7 +155,7 @@ def test_a_partition_that_leaves_with_a_full_buffer_does_not_hold_up_the_others(
     held.go.set()
     assert leaving.within(60)
     writer.append(1, b"y")
-    assert client.wait_until_applied(timeout_seconds=10) == {1: 0}
+    assert client.wait_until_applied(timeout_seconds=60) == {1: 0}
 
 
 def test_a_client_that_is_closed_while_it_leaves_a_partition_ends(
@@ -189,7 +189,7 @@ def test_a_partition_that_has_stopped_does_not_hold_up_the_next_client_id() -> N
         client.submit(PlainAppend(0, b"x"))
         machine = client._there.engine.runner(0).machine
         wait_until(lambda: machine.closed, "the partition does not stop")
-        assert len(client.append_many(1, [b"y"] * 100, timeout_seconds=10)) == 100
+        assert len(client.append_many(1, [b"y"] * 100, timeout_seconds=60)) == 100
 
 
 def options() -> ClientOptions:
@@ -268,4 +268,4 @@ def test_a_question_that_is_asked_no_longer_leaves_nothing_behind(
         client.outcome(request_id, timeout_seconds=0.01)
     assert not client._there.engine.runner(0).waiting._outcomes
     cluster.faults.resume_feed()
-    assert client.outcome(request_id, timeout_seconds=10) == 0
+    assert client.outcome(request_id, timeout_seconds=60) == 0

@@ -138,7 +138,7 @@ def test_an_append_may_have_a_time_limit() -> None:
         cluster.server.partitions[0].feed_held = True
         async with AsyncWaltzClient(cluster.host, NoCallbacks()) as client:
             with pytest.raises(OperationTimeoutError) as raised:
-                await client.append(0, b"a", timeout_seconds=0.3)
+                await client.append(0, b"a", timeout_seconds=2.0)
             assert raised.value.may_be_written
             assert not client.has_pending_transactions()
 

@@ -40,7 +40,7 @@ def test_the_tutorial_is_true(tmp_path: Path) -> None:
             )
 
         for command, said in STEPS:
-            out, err = start(command).communicate(timeout=100)
+            out, err = start(command).communicate(timeout=240)
             assert (out.strip(), err) == (said, ""), command
 
         watching = start("watch.py one")
@@ -55,7 +55,7 @@ def test_the_tutorial_is_true(tmp_path: Path) -> None:
         while "partition 0 is there" not in again:
             again.append(watching.stdout.readline().strip())
         (tmp_path / "stop").touch()
-        out, _ = watching.communicate(timeout=100)
+        out, _ = watching.communicate(timeout=240)
         pieces, transactions = map(int, out.strip().splitlines()[-1].split())
         assert "partition 0 is away" in again
         assert pieces == transactions > 0

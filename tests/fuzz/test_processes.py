@@ -17,7 +17,8 @@ from tests.shares import one_in
 from waltz.errors import RemoteProtocolError
 from waltz.wire.handshake import Link
 
-FRAMES = (4_000, 20_000)
+FRAMES = (1_000, 20_000)
+"""The processes count in a line a minute later whom they have not named: the long one waits."""
 
 
 @pytest.mark.processes
@@ -26,7 +27,7 @@ def test_no_peer_ends_a_server_or_a_storage_node_or_takes_its_memory(
     tmp_path: Path, frames: int
 ) -> None:
     """SN-07, SV-02: every port, every kind; they say why they end one, and serve others."""
-    found = fuzz_processes(tmp_path / "cluster", frames, "a sample")
+    found = fuzz_processes(tmp_path / "cluster", frames, "a sample", counts=frames > FRAMES[0])
     assert found.failures == []
     assert found.attacks == frames
     for port in CODECS:

@@ -21,7 +21,6 @@ import pytest
 import waltz
 from tests.clusters import RunningCluster, run_waltz, running_cluster
 from tests.interop.original_client import WINDOW, OriginalClient
-from tests.shares import one_in
 from waltz.types import Address
 
 pytestmark = pytest.mark.processes
@@ -81,7 +80,8 @@ def writers(coordinator: str) -> Iterator[None]:
             process.kill()
 
 
-@pytest.mark.parametrize("version", one_in(2, [4, 0]))
+@pytest.mark.long
+@pytest.mark.parametrize("version", [4, 0])
 def test_a_client_of_the_original_is_not_starved_by_writers(tmp_path: Path, version: int) -> None:
     with running_cluster(tmp_path / "cluster", "--partitions", "2") as cluster:
         address, generation = where(cluster)

@@ -13,7 +13,6 @@ from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
 from tests.live.faults import BOTH, Act, Deed, Proxy, Side
 from tests.server.real_server import running_server
-from tests.shares import one_in
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.host import Host
@@ -185,7 +184,8 @@ async def client_behind(
             yield host, server, recorder, client
 
 
-@pytest.mark.parametrize("is_cut", one_in(2, [False, True]))
+@pytest.mark.long
+@pytest.mark.parametrize("is_cut", [False, True])
 def test_what_clients_have_sent_writes_nothing_when_it_is_sent_again(
     tmp_path: Path, is_cut: bool
 ) -> None:

@@ -271,14 +271,14 @@ def test_heartbeats_keep_it_alive_and_are_answered(tmp_path: Path) -> None:
     async def scene(host: Host, server: Server) -> None:
         caller = await LogicalCaller.connect(host, server.address)
         first = caller.connection
-        for _ in range(15):
+        for _ in range(30):
             await asyncio.sleep(0.1)
             first.write(caller.link.heartbeat(wants_answer=True))
             caller.link.receive(await first.read())
         caller.say(QUESTION)
         await caller.hear(HighWaterMarkResponse)
 
-    play(tmp_path, scene, idle_seconds=1.0)
+    play(tmp_path, scene, idle_seconds=2.0)
 
 
 def test_versions_that_the_server_does_not_speak_are_told_its_own(tmp_path: Path) -> None:

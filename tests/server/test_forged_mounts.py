@@ -124,7 +124,7 @@ def test_who_came_first_under_an_id_holds_it_until_it_leaves(tmp_path: Path, ver
                 await until_connected(server, 3)
                 assert not appending.done()
                 await forger.leave()
-                assert await asyncio.wait_for(appending, 30) == 0
+                assert await asyncio.wait_for(appending, 60) == 0
 
     asyncio.run(play())
 

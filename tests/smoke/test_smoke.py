@@ -51,6 +51,7 @@ def test_nothing_is_lost_and_nothing_doubled_while_processes_die(
     assert f"{result['committed']:,} committed" in said
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_apply_one_transaction_makes_the_run_fail(tmp_path: Path) -> None:
     """DM-07: the original's sanity check passes whatever its clients do."""
     path = tmp_path / "result.json"

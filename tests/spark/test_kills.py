@@ -12,11 +12,8 @@ from tests.spark.kills import started
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "kinds",
-    [("driver",), pytest.param(("worker", "server", "driver"), marks=pytest.mark.long)],
-    ids=" ".join,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", [("driver",), ("worker", "server", "driver")], ids=" ".join)
 def test_files_and_copies_are_the_log_whatever_is_killed(
     tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:

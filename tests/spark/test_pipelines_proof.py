@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("count", one_in(2, [2, 8]))
+@pytest.mark.parametrize("count", one_in(3, [1, 2, 8]))
 def test_a_single_changed_cell_is_named_with_the_transaction_it_parts_from(
     spark: SparkSession, cluster: str, tmp_path: Path, count: int
 ) -> None:

@@ -25,7 +25,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("count", one_in(2, [4, 24]))
+@pytest.mark.parametrize("count", one_in(3, [1, 4, 24]))
 def test_random_definitions_in_random_batches_are_what_they_are_in_one(
     spark: SparkSession, cluster: str, tmp_path: Path, count: int
 ) -> None:

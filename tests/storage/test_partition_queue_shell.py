@@ -102,10 +102,10 @@ def run_bench(test: Callable[[Bench], Awaitable[None]], *, ends_itself: bool = F
     async def main() -> None:
         bench = Bench(fresh_disk(), real_host(None))
         running = asyncio.create_task(bench.queue.run())
-        await asyncio.wait_for(test(bench), 30)
+        await asyncio.wait_for(test(bench), 60)
         if not ends_itself:
             await bench.queue.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)
 
     asyncio.run(main())
 
@@ -189,7 +189,7 @@ def test_readers_wait_for_room_by_count_and_by_bytes() -> None:
         question = MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False)
         await bench.put(peer, *[question] * STORAGE_MAILBOX_REQUESTS_MAX)
         waiting = asyncio.create_task(bench.put(peer, question))
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
         large = AppendRecordsRequest(
             SESSION, 1, ZERO, batch(0, 1, size=DRAIN_BYTES_MAX // 2), offline=False
         )
@@ -299,7 +299,7 @@ def test_the_state_tells_what_waits_and_only_what_is_durable() -> None:
         def write() -> None:
             bench.partition.writer.write(batch(2, 3))
             working.set()
-            assert may_go_on.wait(30)
+            assert may_go_on.wait(60)
             bench.partition.writer.sync()
 
         peer = bench.peer()

@@ -72,7 +72,7 @@ def run_node(directory: Path, test: Test, **changes: object) -> None:
         await node.start()
         running = asyncio.create_task(node.run())
         try:
-            await asyncio.wait_for(test(node), 30)
+            await asyncio.wait_for(test(node), 60)
         finally:
             await node.stop()
             await node.stop()
@@ -494,7 +494,7 @@ def test_where_every_bug_is_to_be_seen_it_ends_the_node(tmp_path: Path) -> None:
         with pytest.raises(UnavailableError, match="has failed here"):
             await node._queues[P0].command(broken)
         with pytest.raises(AssertionError, match="a bug"):
-            await asyncio.wait_for(node.run(), 10)
+            await asyncio.wait_for(node.run(), 60)
         await node.stop()
 
     asyncio.run(main())

@@ -6,28 +6,35 @@ Rows ST-02 to ST-10, ST-18, ST-39; invariants I2, I3, I6, I9, I12. A failing see
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
+from tests.shares import one_in
 from tests.store.world import World
 
-SEEDS_PER_CASE = 80
+SEEDS = one_in(2, [range(24), range(24, 80)])
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-def test_three_replicas_survive_faults_and_a_blank_disk(fault_rate: float) -> None:
-    for seed in range(SEEDS_PER_CASE):
+def test_three_replicas_survive_faults_and_a_blank_disk(fault_rate: float, seeds: range) -> None:
+    for seed in seeds:
         world = World(seed, replica_count=3)
         world.blank_budget = seed % 2
         world.run(250, fault_rate=fault_rate)
         world.heal()
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
 @pytest.mark.parametrize("replica_count", [3, 5])
-def test_damage_is_repaired_between_all_other_faults(fault_rate: float, replica_count: int) -> None:
+def test_damage_is_repaired_between_all_other_faults(
+    fault_rate: float, replica_count: int, seeds: range
+) -> None:
     """SD-17. Of each record one copy may be damaged, on whichever replica, before or after commit;
     nobody votes while it is damaged, and in the end all hold all."""
-    for seed in range(SEEDS_PER_CASE):
+    for seed in seeds:
         world = World(seed, replica_count)
         world.damage_budget = 1 + seed % 10
         for number, replica in enumerate(world.replicas.values()):
@@ -36,19 +43,23 @@ def test_damage_is_repaired_between_all_other_faults(fault_rate: float, replica_
         world.heal()
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-def test_changes_of_the_assignment_survive_faults(fault_rate: float) -> None:
-    for seed in range(SEEDS_PER_CASE):
+def test_changes_of_the_assignment_survive_faults(fault_rate: float, seeds: range) -> None:
+    for seed in seeds:
         world = World(seed, replica_count=4)
         world.assigned = world.assigned[:3]
         world.run(250, fault_rate=fault_rate)
         world.heal()
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-def test_exchanging_any_number_of_replicas_at_once_survives_faults(fault_rate: float) -> None:
+def test_exchanging_any_number_of_replicas_at_once_survives_faults(
+    fault_rate: float, seeds: range
+) -> None:
     """Hazard R4, ST-40."""
-    for seed in range(SEEDS_PER_CASE):
+    for seed in seeds:
         world = World(seed, replica_count=6)
         world.assigned = world.assigned[:3]
         world.changes_many = True
@@ -56,9 +67,10 @@ def test_exchanging_any_number_of_replicas_at_once_survives_faults(fault_rate: f
         world.heal()
 
 
+@pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("replica_count", [1, 2, 4, 5])
-def test_other_sizes_survive_faults(replica_count: int) -> None:
-    for seed in range(SEEDS_PER_CASE // 2):
+def test_other_sizes_survive_faults(replica_count: int, seeds: range) -> None:
+    for seed in seeds:
         world = World(seed, replica_count=replica_count)
         world.run(250, fault_rate=0.05)
         world.heal()
@@ -186,15 +198,13 @@ def test_damage_that_nobody_knew_of_is_accepted_once_a_read_has_found_it() -> No
         world.heal()
 
 
-@pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-@pytest.mark.parametrize("replica_count", [3, 5])
-def test_records_lost_on_all_replicas_cost_no_other_record(
-    fault_rate: float, replica_count: int
-) -> None:
+@pytest.mark.parametrize("world_of", one_in(4, product((3, 5), (0.02, 0.05, 0.15))))
+def test_records_lost_on_all_replicas_cost_no_other_record(world_of: tuple[int, float]) -> None:
     """F-20, between all other faults. Nothing else is lost or exchanged; and the partition takes
     appends again where a majority holds what follows the lost ones."""
+    replica_count, fault_rate = world_of
     opened = 0
-    for seed in range(SEEDS_PER_CASE):
+    for seed in range(80):
         world = World(seed, replica_count)
         world.loss_budget, world.damage_budget = 1 + seed % 3, seed % 5
         for replica in world.replicas.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -24,8 +24,13 @@ from waltz.types import Address
 
 T = TypeVar("T")
 
-SESSION_SECONDS = 5.0
-CALL_SECONDS_MAX = 2.0
+SESSION_SECONDS = 10.0
+
+CALL_SECONDS_MAX = 60.0
+"""A call that is to be answered."""
+
+OUTAGE_CALL_SECONDS_MAX = 2.0
+"""A call that nobody answers."""
 
 
 class Stage(Protocol):
@@ -92,6 +97,12 @@ def play_simulated(story: Story) -> None:
         world.loop.shut_down()
 
 
+def have_patience(hosts: Iterable[Host], seconds: float) -> None:
+    for host in hosts:
+        assert isinstance(host.coordinator, EmbeddedCoordinator | ZooKeeperCoordinator)
+        host.coordinator._call_seconds_max = seconds
+
+
 class EmbeddedStage:
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -113,9 +124,11 @@ class EmbeddedStage:
         self._server._end_session(self._server._sessions[coordinator._session])
 
     async def begin_outage(self) -> None:
+        have_patience(self._hosts, OUTAGE_CALL_SECONDS_MAX)
         await self._server.stop()
 
     async def end_outage(self) -> None:
+        have_patience(self._hosts, CALL_SECONDS_MAX)
         address = self._server.address
         self._server = EmbeddedCoordinatorServer(self._path, session_seconds=SESSION_SECONDS)
         await self._server.start(address)
@@ -173,9 +186,11 @@ class ZooKeeperStage:
         await expire_session(self._zookeeper, coordinator)
 
     async def begin_outage(self) -> None:
+        have_patience(self._hosts, OUTAGE_CALL_SECONDS_MAX)
         await asyncio.to_thread(self._zookeeper.kill)
 
     async def end_outage(self) -> None:
+        have_patience(self._hosts, CALL_SECONDS_MAX)
         await asyncio.to_thread(self._zookeeper.start)
 
     async def close(self) -> None:

@@ -41,10 +41,12 @@ LOOPBACK = Address("127.0.0.1", 0)
 def with_server(
     server: EmbeddedCoordinatorServer,
     story: Callable[[EmbeddedCoordinator], Coroutine[Any, Any, None]],
+    *,
+    call_seconds_max: float = 60.0,
 ) -> None:
     async def main() -> None:
         await server.start(LOOPBACK)
-        client = EmbeddedCoordinator(server.address, call_seconds_max=1.0)
+        client = EmbeddedCoordinator(server.address, call_seconds_max=call_seconds_max)
         try:
             await story(client)
         finally:
@@ -248,7 +250,7 @@ def test_a_disk_that_fails_ends_the_service_without_an_answer(tmp_path: Path) ->
         with pytest.raises(CoordinatorLostError):
             await client.read("/")
 
-    with_server(server, story)
+    with_server(server, story, call_seconds_max=1.0)
     with_server(EmbeddedCoordinatorServer(str(tmp_path / "f")), nothing)
 
 
@@ -286,7 +288,7 @@ HELLO = line(coordinator=PROTOCOL_VERSION, session=None)
     "lines",
     [
         (b"GET / HTTP/1.1\r\n\r\n",),
-        (line(coordinator=2, session=None),),
+        (line(coordinator=PROTOCOL_VERSION + 1, session=None),),
         (line(id=1, call="read", path="/"),),
         (HELLO, b"[]\n"),
         (HELLO, line(id=1)),

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from bench.idle_connections import BEHAVIOURS, TARGETS, measure, working_cluster
 from tests.clusters import RunningCluster
-from tests.shares import one_in
 
 pytestmark = pytest.mark.processes
 
@@ -26,8 +26,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield cluster
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("behaviour", one_in(2, BEHAVIOURS))
+@pytest.mark.parametrize(
+    ("behaviour", "target"),
+    [
+        pytest.param(*each, marks=[pytest.mark.long] * (number > 0))
+        for number, each in enumerate(product(BEHAVIOURS, TARGETS))
+    ],
+)
 def test_connections_that_say_nothing_cost_little(
     cluster: RunningCluster, target: str, behaviour: str
 ) -> None:

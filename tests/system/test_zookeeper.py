@@ -35,14 +35,24 @@ pytestmark = pytest.mark.processes
 _names = count()
 
 
+SESSION_SECONDS = 3.0
+"""A session that is to end by its time-out; a busy machine holds no process up for as long."""
+
+CALL_SECONDS_MAX = 2.0
+"""A call that is to be lost."""
+
+
 class Scene:
     """A process whose connection runs through a proxy, another one that is connected directly."""
 
-    def __init__(self, zookeeper: RunningZooKeeper, session_seconds: float) -> None:
+    def __init__(
+        self, zookeeper: RunningZooKeeper, session_seconds: float, call_seconds_max: float
+    ) -> None:
         self.root = f"/own-{next(_names)}"
         self.proxy = Proxy(zookeeper.address)
         self.direct = ZooKeeperCoordinator(str(zookeeper.address))
         self._session_seconds = session_seconds
+        self._call_seconds_max = call_seconds_max
         self._doors = [self.direct]
 
     async def start(self) -> None:
@@ -53,7 +63,7 @@ class Scene:
         door = ZooKeeperCoordinator(
             servers or str(self.proxy.address),
             session_seconds=self._session_seconds,
-            call_seconds_max=2.0,
+            call_seconds_max=self._call_seconds_max,
         )
         self._doors.append(door)
         return door
@@ -73,9 +83,12 @@ def play(
     story: Callable[[Scene], Coroutine[Any, Any, None]],
     *,
     session_seconds: float = 10.0,
+    call_seconds_max: float = 60.0,
 ) -> None:
+    """Play `story`; where a call is to be lost, `call_seconds_max` says when."""
+
     async def main() -> None:
-        scene = Scene(zookeeper, session_seconds)
+        scene = Scene(zookeeper, session_seconds, call_seconds_max)
         await scene.start()
         try:
             await story(scene)
@@ -113,7 +126,7 @@ def test_what_was_asked_for_while_nobody_answered_is_not_done_later(
 
     async def story(scene: Scene) -> None:
         door, prefix = scene.door(), f"{scene.root}/s_"
-        await door.read(scene.root)
+        await answered(lambda: door.read(scene.root))
         address = scene.proxy.address
         await scene.proxy.stop()
         with pytest.raises(CoordinatorLostError):
@@ -121,7 +134,7 @@ def test_what_was_asked_for_while_nobody_answered_is_not_done_later(
         calls = [door.create(prefix, b"", ephemeral=True, sequential=True) for _ in range(20)]
         waiting = [asyncio.ensure_future(call) for call in calls]
         # Long before the session ends, with which kazoo forgets what it has kept.
-        await asyncio.wait(waiting, timeout=8)
+        await asyncio.wait(waiting, timeout=60)
         for call in waiting:
             call.cancel()
         await scene.proxy.start(address)
@@ -130,7 +143,7 @@ def test_what_was_asked_for_while_nobody_answered_is_not_done_later(
 
         assert all(isinstance(call.exception(), CoordinatorLostError) for call in waiting)
 
-    play(zookeeper, story, session_seconds=40.0)
+    play(zookeeper, story, session_seconds=100.0, call_seconds_max=CALL_SECONDS_MAX)
 
 
 def test_a_lost_read_is_asked_again_and_a_lost_wait_goes_on(zookeeper: RunningZooKeeper) -> None:
@@ -155,6 +168,7 @@ def test_a_server_that_falls_silent_is_noticed(zookeeper: RunningZooKeeper) -> N
 
     async def story(scene: Scene) -> None:
         door, path = scene.door(), f"{scene.root}/e"
+        await answered(lambda: door.read(scene.root))
         await door.create(path, b"", ephemeral=True)
         seen = await scene.direct.read(path)
         scene.proxy.hold(Side.REQUESTS)
@@ -167,7 +181,7 @@ def test_a_server_that_falls_silent_is_noticed(zookeeper: RunningZooKeeper) -> N
         await door.create(path, b"", ephemeral=True)
         await scene.until_children("e")
 
-    play(zookeeper, story, session_seconds=1.0)
+    play(zookeeper, story, session_seconds=SESSION_SECONDS, call_seconds_max=CALL_SECONDS_MAX)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -190,7 +204,7 @@ def test_bytes_that_kazoo_does_not_understand_end_a_session_and_no_more(
         await scene.direct.create(f"{scene.root}/late", b"")
         await waiting
 
-    play(zookeeper, story, session_seconds=1.0)
+    play(zookeeper, story, session_seconds=SESSION_SECONDS)
 
 
 def test_closing_while_nobody_answers_takes_no_longer(zookeeper: RunningZooKeeper) -> None:
@@ -203,7 +217,7 @@ def test_closing_while_nobody_answers_takes_no_longer(zookeeper: RunningZooKeepe
         scene.proxy.cut()
         await scene.until_children()  # the session ends by its time-out
 
-    play(zookeeper, story, session_seconds=1.0)
+    play(zookeeper, story, session_seconds=SESSION_SECONDS)
 
 
 def test_nobody_there_is_told_in_bounded_time(zookeeper: RunningZooKeeper) -> None:
@@ -215,7 +229,7 @@ def test_nobody_there_is_told_in_bounded_time(zookeeper: RunningZooKeeper) -> No
         await door.close()
         await scene.proxy.start()
 
-    play(zookeeper, story)
+    play(zookeeper, story, call_seconds_max=CALL_SECONDS_MAX)
 
 
 def test_one_of_several_servers_is_enough(zookeeper: RunningZooKeeper) -> None:

@@ -110,7 +110,7 @@ def test_who_does_not_fit_is_not_connected(secured: Secured, tmp_path: Path, lac
         with pytest.raises(CoordinatorLostError):
             await door.read("/")
 
-    play(address or secured.address, story, ZooKeeperAccess(tls=tls), call_seconds_max=5.0)
+    play(address or secured.address, story, ZooKeeperAccess(tls=tls), call_seconds_max=2.0)
 
 
 def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
