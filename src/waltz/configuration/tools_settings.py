@@ -28,7 +28,7 @@ CONNECT_TIMEOUT: Final = Key(
     name="zookeeper.connectTimeout",
     kind=whole_number(1, 1 << 31, "milliseconds"),
     default=ZOOKEEPER_CONNECT_MILLISECONDS,
-    description="How long a command waits for a coordinator that does not answer.",
+    description="Time for which a command waits for a coordinator that does not answer.",
 )
 
 TLS: Final = tls_keys("ssl")
