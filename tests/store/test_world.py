@@ -46,7 +46,7 @@ def test_changes_of_the_assignment_survive_faults(fault_rate: float) -> None:
 
 
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-def test_exchanging_any_number_of_replicas_at_once_survives_faults(fault_rate: float) -> None:
+def test_replacing_any_number_of_replicas_at_once_survives_faults(fault_rate: float) -> None:
     """Hazard R4, ST-40."""
     for seed in range(SEEDS_PER_CASE):
         world = World(seed, replica_count=6)
@@ -191,7 +191,7 @@ def test_damage_that_nobody_knew_of_is_accepted_once_a_read_has_found_it() -> No
 def test_records_lost_on_all_replicas_cost_no_other_record(
     fault_rate: float, replica_count: int
 ) -> None:
-    """F-20, between all other faults. Nothing else is lost or exchanged; and the partition takes
+    """F-20, between all other faults. Nothing else is lost or replaced; and the partition takes
     appends again where a majority holds what follows the lost ones."""
     opened = 0
     for seed in range(SEEDS_PER_CASE):
