@@ -66,7 +66,7 @@ def not_assigned(partition_id: PartitionId) -> NotFoundError:
 
 
 def _closed(failure: SegmentFailedError) -> SegmentFailedError:
-    return SegmentFailedError(f"no writes after a failed one: {failure}")
+    return SegmentFailedError(f"the partition takes no writes after a failed one: {failure}")
 
 
 class StoragePartition:
@@ -186,8 +186,8 @@ class StoragePartition:
         if is_traced and trace is None:
             self._doubt(
                 doubted,
-                f"{TRACE_FILE_NAME} has no trace of {self._home.directory} that checks out, so that"
-                " nobody knows whether its newest records are there",
+                f"{TRACE_FILE_NAME} has no trace of {self._home.directory} that checks out, so it"
+                " is unknown whether its newest records are there",
             )
         lost = f"{self._home.directory} has lost its newest records"
         return self._chain.open(trust, lambda: self._doubt(doubted, lost))
@@ -377,8 +377,8 @@ class StoragePartition:
         so this replica cannot vouch for its records."""
         if left := left_of(self.damaged_ranges, self._accepted_by(session_id)):
             raise CorruptionError(
-                f"no vote of partition {self.partition_id}, which has damage that awaits repair:"
-                f" {damage_text(left)}"
+                f"partition {self.partition_id} does not vote, since it has damage that awaits"
+                f" repair: {damage_text(left)}"
             )
 
     def accept_damage(self, session_id: SessionId, damage: Damage) -> None:
@@ -399,8 +399,8 @@ class StoragePartition:
             if found.next_transaction_id >= self.next_transaction_id:
                 raise CorruptionError(
                     f"{range_text(found)} of partition {self.partition_id} cannot be accepted as"
-                    " damaged: no good record follows here, so that nobody knows where the log"
-                    " ended"
+                    " damaged: no good record follows on this replica, so that nobody knows"
+                    " where the log ended"
                 )
         self._accepted = session_id, accepted
 
@@ -442,7 +442,8 @@ class StoragePartition:
         self.check_writable()
         if last_transaction_id < NOTHING:
             raise StorageError(
-                f"no truncation to {last_transaction_id}; expected {NOTHING} or more"
+                f"partition {self.partition_id} cannot be truncated to {last_transaction_id};"
+                f" expected {NOTHING} or more"
             )
         accepted = self._accepted_by(session_id)
         self._chain.check_cut(last_transaction_id, accepted)

@@ -253,7 +253,10 @@ class SegmentChain:
                 try:
                     self._truncate(TransactionId(batch.first_transaction_id - 1))
                 except CorruptionError as damage:
-                    raise SegmentFailedError(f"{error}, but for a part: {damage}") from damage
+                    raise SegmentFailedError(
+                        f"{error}; a part of the batch was written and could not be cut off:"
+                        f" {damage}"
+                    ) from damage
             raise
 
     def _write(self, batch: RecordBatch) -> None:
@@ -289,8 +292,9 @@ class SegmentChain:
         damage = left_of(self.damage, accepted)
         if damage and last_transaction_id >= damage[0].first:
             raise CorruptionError(
-                f"no truncation of partition {self._home.partition_id} to {last_transaction_id}:"
-                f" there is damage before it that awaits repair: {damage_text(damage)}"
+                f"partition {self._home.partition_id} cannot be truncated to"
+                f" {last_transaction_id}: there is damage before it that awaits repair:"
+                f" {damage_text(damage)}"
             )
         if last_transaction_id >= 0:
             self.read(last_transaction_id, count_max=1, bytes_max=1)
@@ -439,8 +443,8 @@ class SegmentChain:
         """
         if not 0 <= first <= last + 1 <= self.next_transaction_id:
             raise NotFoundError(
-                f"no records {first} to {last} in partition {self._home.partition_id};"
-                f" it holds those before {self.next_transaction_id}"
+                f"partition {self._home.partition_id} has no records {first} to {last}; it holds"
+                f" those before {self.next_transaction_id}"
             )
         digest = sha256()
         while first <= last:
@@ -511,9 +515,8 @@ class SegmentChain:
             return
         if damaged is None or damaged.first != first or following > damaged.next_transaction_id:
             raise StorageError(
-                f"no damage from {first} to {following - 1} in partition"
-                f" {self._home.partition_id}: damaged are"
-                f" {damage_text(self.damage) or 'no records'}"
+                f"partition {self._home.partition_id} has no damage from {first} to"
+                f" {following - 1}; damaged are {damage_text(self.damage) or 'no records'}"
             )
         segment = self._segment_of(first)
         try:
