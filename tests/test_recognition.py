@@ -131,7 +131,7 @@ def test_every_client_names_what_it_has_found_and_what_it_wants(
                     await CLIENTS[wanted](host, address)
                 said = str(raised.value)
                 assert f"{found} answers " in said
-                assert f"; expected {wanted}: give that one's address" in said
+                assert f"; expected {wanted}: give the address of {wanted}" in said
 
     asyncio.run(ask_all())
 

@@ -21,7 +21,7 @@ from waltz.configuration.settings import Given, Settings, raise_faults
 from waltz.configuration.tls_settings import tls_faults, tls_keys
 
 ZOOKEEPER_CONNECT_MILLISECONDS: Final = 10_000
-"""How long the original's tools wait for a ZooKeeper that does not answer."""
+"""The time for which the original's tools wait for a ZooKeeper that does not answer."""
 
 
 CONNECT_TIMEOUT: Final = Key(

@@ -57,7 +57,7 @@ UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
 the system repeats that data, which it does for a quarter of an hour, up to two minutes apart."""
 
 UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
-"""How often a connection with unacknowledged data is checked for that."""
+"""Interval at which connections are checked for unacknowledged data."""
 
 HANDSHAKE_SPREAD: Final = 0.2
 """Connections get up to this share less than the handshake timeout, each another share, so that
@@ -75,7 +75,7 @@ TLS_VERDICT_SECONDS_MAX: Final = 1.0
 for the next bytes of the other side, for they may be a refusal."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a closed connection may still send queued bytes."""
+"""A closed connection has this long to send its queued bytes."""
 
 
 log = logging.getLogger(__name__)
@@ -291,7 +291,7 @@ class TcpConnection(asyncio.Protocol):
         try:
             self._tls = self._security.connecting_to(self._server_name)
         except ValueError as error:
-            self._fail(f"{self._server_name!r} is no name for a certificate: {error}")
+            self._fail(f"{self._server_name!r} cannot be the name in a certificate: {error}")
             return
         self._tls.start()
         self._send_records()
@@ -466,7 +466,7 @@ class TcpConnection(asyncio.Protocol):
         self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
         self._acknowledged_bytes = acknowledged_bytes
         if self._looks_in_vain >= UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS:
-            self.give_up(f"it has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
+            self.give_up(f"the peer has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
         elif segments or probes or self.unsent_bytes:
             self._look_later()
 
