@@ -191,7 +191,7 @@ HTTP_PORT: Final = Key(
     kind=port(),
     default_text="none: no HTTP",
     option="--http-address",
-    description="Port of HTTP: /health, /live and /metrics.",
+    description="Port for HTTP, which serves /health, /live and /metrics.",
 )
 HTTP_BIND_ADDRESS: Final = Key(
     name="storage.jetty.bindAddress",

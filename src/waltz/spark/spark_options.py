@@ -203,8 +203,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         )
     if "batchId" in given and write_id is None:
         raise ConfigurationError(
-            f"{INVALID_OPTION} option batchId needs option writeId, the write to which the batch"
-            " belongs"
+            f"{INVALID_OPTION} option batchId needs writeId, the write to which the batch belongs"
         )
     return SinkOptions(
         cluster=given["cluster"],
