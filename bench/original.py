@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any, Final
 
 HEAD: Final = """\
-# Beside the original
+# Next to the original
 
 Waltz's original is written in Java. Its figures were taken before those of Waltz, on a machine of
 this kind: 1 server, 3 storage nodes and a ZooKeeper, all of them and the clients on 2 cores, TLS on
-(it cannot be off), heaps of 1 GiB; medians of 3 runs with nothing else on the machine. No command
-measures it again: Maven Central does not have it (`com.wepay.waltz` is answered with 404); it has
-to be built from its source, which `javac` does with the jars that Debian has.
+(it cannot be switched off), heaps of 1 GiB; medians of 3 runs with nothing else on the machine. No
+command measures the original again: Maven Central does not have it (`com.wepay.waltz` is answered
+with 404); it has to be built from its source, which `javac` does with the jars that Debian has.
 
-So the two are not of one run, and the original's has no calibration that it could be divided by:
-take the ratio for its magnitude. Printed by `make original` from `bench/original.json`, what
-`waltz bench 'original-*' --with-tls --json` has written; nobody types in it.
+So the two were not measured in one run, and there is no calibration of the original's machine to
+divide by: a ratio shows a magnitude only. Printed by `make original` from `bench/original.json`,
+the output of `waltz bench 'original-*' --with-tls --json`; nobody types in it.
 
-The original fetches each body of a feed by a call. Waltz brings them along, which is `feed-bodies`;
-`feed-bodies-by-call` is Waltz told to fetch as the original does.
+The original fetches each body of a feed by a call. Waltz sends the bodies with the feed, which is
+`feed-bodies`; in `feed-bodies-by-call` Waltz fetches them as the original does.
 """
 
 COLUMNS: Final = (

@@ -113,7 +113,7 @@ ROWS: Final[Mapping[str, str]] = {
     "LC-40": "Non-zero error code",
     "LC-41": "Version and features are kept",
     "LC-42": "Bytes of request and answer",
-    "LC-43": "Beside the original's Hello",
+    "LC-43": "Next to the original's Hello",
     "LC-44": "No connection ID: ordinary handshake",
     "LC-45": "Server makes context and ID, which cannot be guessed",
     "LC-46": "Client keeps the ID by node",

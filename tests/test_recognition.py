@@ -146,7 +146,7 @@ def test_every_client_names_what_it_has_found_and_what_it_wants(
                     await CLIENTS[wanted](host, address, PATIENCE[-1])
                     return
                 said = await refusal(wanted, host, address, f"{found} answers ")
-                assert f"; expected {wanted}: give that one's address" in said
+                assert f"; expected {wanted}: give the address of {wanted}" in said
 
             await asyncio.gather(*(ask(found, address) for found, address in ports.items()))
 

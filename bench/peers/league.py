@@ -10,8 +10,8 @@ from bench.peers.peer import LOADS
 HEAD = """\
 # The league
 
-Appends to Waltz and to what one might pick instead, all processes of a system on one machine, each
-system by itself. Printed by `make league` from `bench/league.json`; nobody types in it.
+Appends to Waltz and to its alternatives, all processes of a system on one machine, each system by
+itself. Printed by `make league` from `bench/league.json`; nobody types in it.
 
 The order is that of appends per core-second: per second of processor time of all processes
 together, the one that makes the load too. "p50 in syncs" is the median in write+syncs of 4 KiB of

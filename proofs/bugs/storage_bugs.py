@@ -28,13 +28,13 @@ def _syncing_before(write: Callable[..., None]) -> Callable[..., None]:
     return written
 
 
-def _with_data_file(exchange: Callable[[Any], Any]) -> Callable[..., Callable[..., None]]:
+def _with_data_file(wrap: Callable[[Any], Any]) -> Callable[..., Callable[..., None]]:
     """The segment does as it does, with another file."""
 
     def change(sync: Callable[..., None]) -> Callable[..., None]:
         def synced(self: Any) -> None:
             file = self.data_file
-            self.data_file = exchange(file)
+            self.data_file = wrap(file)
             try:
                 sync(self)
             finally:
@@ -45,7 +45,7 @@ def _with_data_file(exchange: Callable[[Any], Any]) -> Callable[..., Callable[..
     return change
 
 
-class _Exchanged:
+class _Replaced:
     """A file or a disk, but for some of what it does."""
 
     def __init__(self, original: Any) -> None:
@@ -55,15 +55,15 @@ class _Exchanged:
         return getattr(self._original, name)
 
 
-class _UnsyncedFile(_Exchanged):
+class _UnsyncedFile(_Replaced):
     def sync(self) -> None: ...
 
 
-class _UnsyncedNames(_Exchanged):
+class _UnsyncedNames(_Replaced):
     def sync_directory(self, path: str) -> None: ...
 
 
-class _StubbornFile(_Exchanged):
+class _StubbornFile(_Replaced):
     def sync(self) -> None:
         try:
             self._original.sync()

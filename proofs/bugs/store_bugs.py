@@ -125,9 +125,9 @@ STORE_BUGS: Final = (
         caught=Scene(150, "append", "lost_disk"),
     ),
     Bug(
-        name="a disk exchanged for an empty one votes",
+        name="a disk replaced by an empty one votes",
         breaks="I1 durability",
-        patches=_as_in_the_model("a disk exchanged for an empty one votes"),
+        patches=_as_in_the_model("a disk replaced by an empty one votes"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
         caught=Scene(0, "append", "lost_disk"),

@@ -103,7 +103,7 @@ class Healer:
         if not missing:
             raise ViolationError("I12", "nothing can happen, and no session is open")
         places = [at for at, replica_id in enumerate(assigned) if replica_id not in first]
-        return Action("exchange", replica=missing[0], number=places[0])
+        return Action("replace_replica", replica=missing[0], number=places[0])
 
     def _can_connect(self, scene: ModelScene, server: ModelServer) -> bool:
         replica = self._world.replicas[scene.replicas[server.connecting[0]]]

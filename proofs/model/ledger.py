@@ -85,7 +85,7 @@ def opened(
 ) -> Ledger:
     """Note that `session_id` is open at `mark`, with what its replicas hold.
 
-    One whose disk was exchanged since it was recovered knows nothing of the session.
+    One whose disk was replaced since it was recovered knows nothing of the session.
     Raises ViolationError.
     """
     present = [replica for replica in holders if replica.session_id == session_id]

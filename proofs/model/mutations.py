@@ -162,7 +162,7 @@ MUTATIONS: Final = (
         invariants=HARM,
     ),
     Case(
-        "a disk exchanged for an empty one votes",
+        "a disk replaced by an empty one votes",
         replace(SMALL, servers=1, blanks=1),
         patches=_voting(RecoveryStanding.INCONSISTENT),
         invariants=HARM,
@@ -181,7 +181,7 @@ MUTATIONS: Final = (
     ),
     Case(
         "a majority of the assigned replicas decides, not of the last session's",
-        replace(SMALL, servers=1, spares=1, exchanges=1),
+        replace(SMALL, servers=1, spares=1, replacements=1),
         patches=(Patch(Recovery, "__init__", _asking_those_assigned),),
         invariants=HARM,
     ),
@@ -233,7 +233,7 @@ MUTATIONS: Final = (
     ),
     Case(
         "a new replica votes",
-        replace(SMALL, servers=1, spares=1, exchanges=1),
+        replace(SMALL, servers=1, spares=1, replacements=1),
         patches=_voting(RecoveryStanding.NEW),
         invariants=HARM,
     ),

@@ -64,7 +64,7 @@ class ModelReplica(NamedTuple):
     answered: SessionId = NO_SESSION
     """The newest session that was ever answered; the node may have forgotten it."""
     lost_committed: bool = False
-    """Whether an exchanged disk lacks committed records, and no session has recovered it since."""
+    """Whether a replaced disk lacks committed records, and no session has recovered it since."""
     backup: Backup | None = None
 
     @property
@@ -173,12 +173,12 @@ def torn(replica: ModelReplica, batch: RecordBatch, kept: int) -> ModelReplica:
 
 
 def blanked(replica: ModelReplica, committed: tuple[Token, ...]) -> ModelReplica:
-    """The disk was exchanged for an empty one."""
+    """The disk was replaced by an empty one."""
     return ModelReplica(lost_committed=_has_lost(replica, (), committed))
 
 
 def rolled_back(replica: ModelReplica, committed: tuple[Token, ...]) -> ModelReplica:
-    """The disk was exchanged for a copy made earlier."""
+    """The disk was replaced by a copy made earlier."""
     assert replica.backup is not None
     log, session_id, low_water_mark, local_low_water_mark = replica.backup
     return ModelReplica(

@@ -268,9 +268,9 @@ class ModelScene:
         self.put(action.replica, rolled_back(self.replica(action.replica), self.committed))
         self.disconnect(action.replica)
 
-    def exchange(self, action: Action) -> None:
+    def replace_replica(self, action: Action) -> None:
         """The assignment gets a spare in place of a replica, or the other way round."""
-        self.budget = self.budget._replace(exchanges=self.budget.exchanges + 1)
+        self.budget = self.budget._replace(replacements=self.budget.replacements + 1)
         coordinator = self.world.coordinators[self.coordinator]
         assigned = list(coordinator.assigned)
         assigned[action.number] = REPLICA_IDS[action.replica]

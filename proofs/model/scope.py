@@ -31,10 +31,10 @@ class Scope:
     blanks: int = 0
     rollbacks: int = 0
     rolls_back_within_session: bool = False
-    exchanges: int = 0
+    replacements: int = 0
     is_reduced: bool = True
     """Whether what follows at once from something else happens at once with it. That leaves nothing
-    out, but with exchanges a new replica that has not answered anything yet."""
+    out, but with replacements a new replica that has not answered anything yet."""
     lost_writes: int = 0
     """Answers of the coordinator that are lost after it has done what it was asked."""
     set_backs: int = 0

@@ -19,7 +19,7 @@ class Budget(NamedTuple):
     crashes: int = 0
     blanks: int = 0
     rollbacks: int = 0
-    exchanges: int = 0
+    replacements: int = 0
     lost_writes: int = 0
     set_backs: int = 0
 

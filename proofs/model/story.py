@@ -93,7 +93,7 @@ def _what(world: World, scene: ModelScene, action: Action) -> str:
             return f"{who} takes {action.number} append"
         case "tear":
             return f"{name} crashes in an append, of which {action.number} records are kept"
-        case "exchange":
+        case "replace_replica":
             return f"replica {action.number + 1} of the assignment becomes {name}"
         case verb:
             return SENTENCES[verb].format(who=who, name=name)

@@ -172,7 +172,7 @@ class World:
             offers.append(Action("read_again", replica=server.later[0][0]))
         if server.has_deadline:
             offers.append(Action("wake"))
-        if server.keeper is not None and self.scope.exchanges:
+        if server.keeper is not None and self.scope.replacements:
             offers.append(Action("show"))
         result = self._offers[number] = tuple(offers)
         return result
@@ -213,12 +213,12 @@ class World:
                 yield Action("back_up", replica=index)
             if replica.backup is not None and self.may_roll_back(replica.backup, last):
                 yield Action("roll_back", replica=index)
-        if budget.exchanges < scope.exchanges:
+        if budget.replacements < scope.replacements:
             assigned = self.coordinators[scene.coordinator].assigned
             for index in range(self.replica_count):
                 if REPLICA_IDS[index] not in assigned:
                     for place in range(len(assigned)):
-                        yield Action("exchange", replica=index, number=place)
+                        yield Action("replace_replica", replica=index, number=place)
 
         coordinator = self.coordinators[scene.coordinator]
         states = thaw_metadata(coordinator.metadata).replica_states

@@ -161,7 +161,7 @@ KEEP_ALIVE_SECONDS: Final = 600.0
 """Write idleness after which the connecting side sends an empty frame, as the original does."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
-"""How long opening one TCP connection may take."""
+"""Time limit for opening one TCP connection."""
 
 HANDSHAKE_ATTEMPTS_MAX: Final = 3
 """Versions that a client proposes on one connection."""
@@ -216,10 +216,10 @@ STORAGE_REQUEST_SECONDS_MAX: Final = 10.0
 """After this long without an answer a storage node is lost to the session (hazard R6)."""
 
 READ_SECONDS_MAX: Final = 10.0
-"""How long a read of committed records looks for a replica that answers."""
+"""A read of committed records that no replica has answered in this time fails."""
 
 OBSTACLE_SECONDS: Final = 10.0
-"""How often a server logs why one of its partitions takes no appends."""
+"""Interval at which a server logs why one of its partitions takes no appends."""
 
 SMALL_BYTES_MAX: Final = 16 * 1024
 """A client's message, and a batch, up to this size counts as small."""
@@ -237,7 +237,7 @@ FEED_RUN_RECORDS_MAX: Final = 4_000
 """Transactions sent to one client before the next client has its turn."""
 
 CONNECTIVITY_SECONDS_MAX: Final = 5.0
-"""How long a check of the storage nodes waits for a node that is not connected."""
+"""A check of the storage nodes waits at most this long for a node that is not connected."""
 
 SERVER_MAILBOX_EVENTS_MAX: Final = 10_000
 """Events that wait for one partition of a server."""
@@ -246,7 +246,7 @@ CLIENT_MAILBOX_EVENTS_MAX: Final = 10_000
 """Events that wait for one partition of a client."""
 
 MOUNT_SECONDS_MAX: Final = 10.0
-"""How long a submit waits until its partition is mounted."""
+"""A submit fails if its partition is not mounted after this time."""
 
 NOT_READY_SECONDS_MIN: Final = 0.02
 """The first pause between a NOT_READY answer and the next mount: a partition that moves is open
@@ -265,8 +265,8 @@ RECONNECT_BROKEN_SECONDS_MAX: Final = 0.25
 """The longest such pause for a server that had greeted: it is there, and its partitions wait."""
 
 CLIENT_AHEAD_SECONDS: Final = 35.0
-"""How long a server has to say that a client is ahead of the log before the client believes it:
-longer than a ZooKeeper session, so that a server which lost the partition unawares has noticed."""
+"""A client believes that it is ahead of the log once servers have said so for this time: longer
+than a ZooKeeper session, so that a server which lost the partition unawares has noticed."""
 
 APPLY_RETRY_SECONDS_MIN: Final = 0.01
 """The first pause after a callback raised (PM-38)."""
@@ -278,10 +278,10 @@ APPLY_TRANSACTIONS_MAX: Final = 1_000
 """Transactions handed to one call of `apply_transactions`."""
 
 CLIENT_CLOSE_SECONDS: Final = 10.0
-"""How long closing a client waits for callbacks that are running."""
+"""Closing a client waits at most this long for callbacks that are running."""
 
 READER_SECONDS_MAX: Final = 30.0
-"""How long a reader waits for progress, through lost servers and moved partitions."""
+"""A reader fails after this time without progress, through lost servers and moved partitions."""
 
 READER_FETCH_ROWS_MAX: Final = 1_000
 """Rows whose data a reader asks for in one request."""
@@ -296,11 +296,11 @@ READER_FETCHES_IN_FLIGHT_MAX: Final = 4
 """Requests that a reader sends ahead of the rows that it has yielded."""
 
 CONNECTION_SECONDS_MAX: Final = 10.0
-"""How long opening a client waits until one of the given servers has answered."""
+"""Opening a client fails if none of the given servers has answered in this time."""
 
 REFRESH_SECONDS: Final = 30.0
-"""How often a client asks, by names resolved anew, a server that it has no connection to: that
-server may know what the connected ones do not."""
+"""Interval at which a client asks, by names resolved anew, a server that it is not connected to:
+that server may know what the connected ones do not."""
 
 COORDINATOR_SESSION_SECONDS: Final = 10.0
 """A process that the coordinator has not heard from for this long loses its ephemeral nodes."""
@@ -309,7 +309,7 @@ COORDINATOR_GRACE_SECONDS: Final = 1.0
 """From the end of a connection to the end of its session: time for a live process to return."""
 
 COORDINATOR_CALL_SECONDS_MAX: Final = 5.0
-"""How long a call waits for a coordinator that cannot be reached."""
+"""A call waits at most this long for a coordinator that cannot be reached."""
 
 COORDINATOR_RETRY_SECONDS_MIN: Final = 0.05
 """The first pause before the coordinator is tried again."""
@@ -318,7 +318,7 @@ COORDINATOR_RETRY_SECONDS_MAX: Final = 2.0
 """The longest such pause."""
 
 GROWTH_LOOK_SECONDS: Final = 1.0
-"""How often a storage node asks the coordinator how many partitions the cluster has."""
+"""Interval at which a storage node asks the coordinator for the number of partitions."""
 
 WORKER_THREADS_MAX: Final = 32
 """Blocking calls of a process at a time, mostly disk syncs."""

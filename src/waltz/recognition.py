@@ -40,7 +40,7 @@ def mistaken(own_greeting: str, found: str | None) -> str | None:
     wanted = WANTED.get(own_greeting)
     if wanted is None or found is None or found == wanted:
         return None
-    return f"{found} answers there; expected {wanted}: give that one's address"
+    return f"{found} answers there; expected {wanted}: give the address of {wanted}"
 
 
 def recognized(data: bytes) -> str | None:

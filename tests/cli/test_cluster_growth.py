@@ -328,4 +328,4 @@ def test_what_is_shown_says_what_is_not_served_yet(capsys: pytest.CaptureFixture
     }
     show_growth(plan, None, dry_run=True)
     said = capsys.readouterr().err
-    assert "it would have 4 partitions instead of 2; nothing was changed" in said
+    assert "the cluster would have 4 partitions instead of 2; nothing was changed" in said

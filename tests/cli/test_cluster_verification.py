@@ -166,7 +166,7 @@ def test_servers_and_the_coordinator_have_to_agree() -> None:
     swapped = replace(HEALTHY.servers[V1], assigned=frozenset([ONE]))
     assert faults(heard({V1: swapped}), "servers") == [
         ("server v1:7000 owns them and does not know it", (ZERO,)),
-        ("server v1:7000 believes to own them and does not", (ONE,)),
+        ("server v1:7000 believes that it owns them, and does not own them", (ONE,)),
     ]
 
 

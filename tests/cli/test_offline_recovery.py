@@ -210,13 +210,15 @@ def test_a_replica_that_its_session_counts_on_is_not_cut(tmp_path: Path) -> None
 def test_a_destination_that_servers_use_is_left_alone(tmp_path: Path) -> None:
     async def story(source: StorageNode, destination: StorageNode) -> None:
         await fill(source, 3)
-        with pytest.raises(ConfigurationError, match=r"is in use by servers: .* availability"):
+        with pytest.raises(ConfigurationError, match=r"is in use by servers; .* availability"):
             await copy(source, destination)
         await destination._ports._administer(PartitionAvailableRequest(0, (ZERO,), False))
         await destination._queues[ZERO].command(
             lambda: destination._queues[ZERO].partition.unassign(delete_files=True)
         )
-        with pytest.raises(ConfigurationError, match=r"is not taken by the node: .* add-partition"):
+        with pytest.raises(
+            ConfigurationError, match=r"has not been added to that node; .* add-partition"
+        ):
             await copy(source, destination)
 
     run_nodes(tmp_path, 2, story)

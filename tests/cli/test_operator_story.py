@@ -42,7 +42,7 @@ def test_a_cluster_is_made_grown_repaired_and_verified(tmp_path: Path) -> None:
         cluster.start_storage("s4")
         cluster.done("admin storage", "add-partition", "-s", new.address, "-p", "0-1")
         cluster.done("cluster", "exchange", "-s", old.address, "--with", new.address)
-        cluster.wait_until_verified("the exchange does not end")
+        cluster.wait_until_verified("the replacement does not end")
         cluster.done("cluster", "remove-storage", "-s", old.address)
         directories = cluster.root + "/storageDirectories"
         assert sorted(tree_at(cluster.coordinator, directories)) == [

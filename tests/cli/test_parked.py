@@ -110,7 +110,7 @@ def test_an_application_that_has_parked_nothing_has_nothing_to_show(url: str, ru
     engine.dispose()
     assert run("list").output == "none\n"
     assert json.loads(run("list", "--json").output) == []
-    assert "nothing is parked there" in str(run("show", *AT, "0").exception)
+    assert "no transaction is parked in that database" in str(run("show", *AT, "0").exception)
 
 
 def test_a_database_that_is_none_of_ours_is_left_alone(tmp_path: Path, run: Run) -> None:

@@ -143,7 +143,10 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     audit.write_text(AUDIT.format(cluster="127.0.0.1:1"))
     for command in ("status", "verify", "rebuild"):
         refused = CliRunner().invoke(pipeline, [command, str(audit)])
-        assert str(refused.exception) == f"{audit} is an audit, which keeps nothing: use `run`"
+        assert (
+            str(refused.exception)
+            == f"{audit} is an audit, which keeps nothing; use `waltz pipeline run`"
+        )
     definition = tmp_path / "archive.yaml"
     definition.write_text("pipeline: archive\ndestination: x\n")
     refused = CliRunner().invoke(pipeline, ["status", str(definition)])

@@ -82,7 +82,7 @@ def test_bytes_flipped_while_a_node_was_down_are_repaired(
         assert len(digests(cluster)) == 1
 
 
-def exchange(node_directory: Path, found: str, written: str) -> None:
+def overwrite(node_directory: Path, found: str, written: str) -> None:
     """Write other bytes of the same length into partition 0."""
     [segment] = (node_directory / "0").glob("*.seg")
     with segment.open("r+b") as file:
@@ -103,7 +103,7 @@ def test_a_record_damaged_on_all_nodes_costs_no_other_record(tmp_path: Path) -> 
         assert run_waltz("append", *where, input=lines).stdout.count("\n") == 300
     good, bad = "transaction 100", "transaction 1??"
     for name in NODES:
-        exchange(directory / name, good, bad)
+        overwrite(directory / name, good, bad)
     for start in range(2):
         with running_cluster(directory) as cluster:
             where = ("--cluster", cluster.coordinator, "--partition", "0")
@@ -122,7 +122,7 @@ def test_a_record_damaged_on_all_nodes_costs_no_other_record(tmp_path: Path) -> 
             verified = run_waltz("cluster", "verify", "--cluster", cluster.coordinator)
             assert verified.returncode == 1
             assert "record 100 damaged" in verified.stdout
-    exchange(directory / "storage-2", bad, good)
+    overwrite(directory / "storage-2", bad, good)
     with running_cluster(directory) as cluster:
         where = ("--cluster", cluster.coordinator, "--partition", "0")
         whole = run_waltz("tail", *where, "--from", "earliest", "--no-follow")

@@ -69,7 +69,7 @@ def test_without_file_and_options_the_usage_says_what_is_missing() -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "No such file"), (b"\xff\xfe", "no text in UTF-8"), (b"- 1", "holds a list")],
+    [(None, "No such file"), (b"\xff\xfe", "not text in UTF-8"), (b"- 1", "holds a list")],
 )
 def test_a_file_that_cannot_be_read_is_named(
     tmp_path: Path, content: bytes | None, reason: str

@@ -88,4 +88,4 @@ def test_who_waits_is_told_the_transaction_the_error_and_the_remedy() -> None:
         attempts.note(TransactionId(4), 0)
         text = str(attempts.blocking(TransactionId(4), ERROR))
         assert text.startswith("transaction 4 of partition 0 could not be applied in 1 attempts:")
-        assert ("open a new one" in text) == (policy is OnApplyFailure.STOP)
+        assert ("open a new client" in text) == (policy is OnApplyFailure.STOP)

@@ -190,7 +190,7 @@ def test_without_retry_threads_a_failed_append_is_reported() -> None:
             assert client.has_pending_transactions()
             await client.flush()
             partition.refusals = [TransactionId(-1)]
-            with pytest.raises(OperationTimeoutError, match="no retry threads"):
+            with pytest.raises(OperationTimeoutError, match="no threads to retry it"):
                 await client.append(0, b"")
         assert refused.story == ["execute", ("lock", -1), False]
         assert lost.story == ["execute", False]

@@ -23,7 +23,7 @@ def test_from_the_moment_that_a_client_fails_every_call_is_told_why() -> None:
         async with AsyncWaltzClient(cluster.host, Recorder()) as client:
             client.engine._crash(ValueError("a bug"))
             note = Note()
-            with pytest.raises(ClientClosedError, match="client failed: ValueError"):
+            with pytest.raises(ClientClosedError, match="the client has failed: ValueError"):
                 await client.submit(note)
             assert isinstance(note.story[0], ClientClosedError)
             for call in (client.append(0, b"x"), client.get_high_water_mark(0)):

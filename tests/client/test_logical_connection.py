@@ -266,7 +266,7 @@ def test_a_server_that_says_nothing_is_no_connection(
         async with running_server(tmp_path) as (host, _):
             for answers in ([], [Hello((5,), "s").encode()]):
                 listener = await lying_server(host, *answers)
-                with pytest.raises(UnavailableError, match=r"did not greet in 0\.2 s"):
+                with pytest.raises(UnavailableError, match=r"sent no Hello in 0\.2 s"):
                     await ServerConnection.open(host, listener.address)
                 await listener.close()
 

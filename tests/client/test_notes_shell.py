@@ -50,6 +50,6 @@ def test_a_change_that_raises_changes_nothing() -> None:
             notes.change("a", refuse)
         with pytest.raises(LocalProtocolError, match=f"expected at most {NOTE_BYTES_MAX}"):
             notes.change("a", lambda _: b" " * (NOTE_BYTES_MAX + 1))
-        with pytest.raises(LocalProtocolError, match="not the name of a note: 'a/b'"):
+        with pytest.raises(LocalProtocolError, match="'a/b' is not the name of a note"):
             notes.read("a/b")
         assert notes.read("a") == b"1"

@@ -92,7 +92,7 @@ def test_a_wait_may_have_a_limit(cluster: InMemoryCluster) -> None:
     client = cluster.open_client(Recorder())
     cluster.faults.suspend_feed()
     request_id = sent(client, PlainAppend(0, b"x"))
-    with pytest.raises(OperationTimeoutError, match=r"no result in 0\.05 s"):
+    with pytest.raises(OperationTimeoutError, match=r"no server gave the outcome in 0\.05 s"):
         client.outcome(request_id, timeout_seconds=0.05)
     cluster.faults.resume_feed()
     assert client.outcome(request_id, timeout_seconds=60) == 0

@@ -129,7 +129,7 @@ def test_what_was_never_sent_and_what_a_server_cannot_say_is_refused() -> None:
     older = mounted(knows_batches=False)
     (refused,) = older.step(OutcomeWanted(request(99, client_id=OTHER), NONE))
     assert isinstance(refused, OutcomeRefused)
-    assert "upgrade servers" in str(refused.error)
+    assert "upgrade the servers" in str(refused.error)
     assert request(99).client_id == ME
 
 

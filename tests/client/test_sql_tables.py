@@ -164,7 +164,7 @@ def test_a_partition_that_is_to_stop_stops_and_names_the_transaction(
         with pytest.raises(PartitionBlockedError, match="transaction 1 of partition 0"):
             client.wait_until_applied(partitions=[0])
         wait_until(lambda: _is_stopped(client), "it does not stop")
-        with pytest.raises(PartitionBlockedError, match=r"in 2 attempts.*open a new one"):
+        with pytest.raises(PartitionBlockedError, match=r"in 2 attempts.*open a new client"):
             client.append(0, b"")
         assert client.append(1, b"the others go on") == 0
     assert rows(open_engine()) == [0]

@@ -105,7 +105,7 @@ def test_a_partition_whose_server_cannot_be_reached_says_why_once(tmp_path: Path
                 with pytest.raises(waltz.PartitionNotReadyError) as raised:
                     await client.append(0, b"x")
             text = str(raised.value)
-            assert text.startswith("the partition had no usable server for 1 s: ")
+            assert text.startswith("the context's partition had no usable server for 1 s: ")
             assert text.count("certificate") >= 1
             assert text.count("no connection to") == 1, text
 

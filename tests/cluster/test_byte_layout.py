@@ -62,7 +62,7 @@ def test_a_text_too_long_for_its_length_is_not_written() -> None:
 
 
 def test_a_number_too_large_for_its_field_is_not_written() -> None:
-    with pytest.raises(LocalProtocolError, match="does not fit"):
+    with pytest.raises(LocalProtocolError, match="cannot be encoded as metadata"):
         Parts(("number", INT)).encode(2**31)
 
 

@@ -40,7 +40,7 @@ def placement(
         (2, 5, 6, "5 in all, and that was cut short: finish it first, with --to 5"),
         (2, 5, 3, "finish it first, with --to 5"),
         (2, 5, 2, "finish it first, with --to 5"),
-        (5, 2, 7, "the cluster parameters have 5 partitions, the store parameters 2"),
+        (5, 2, 7, "the cluster parameters have 5 partitions and the store parameters 2"),
         (2, 2, PARTITIONS_MAX + 1, f"at most {PARTITIONS_MAX}"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Storage nodes of a running cluster are added, exchanged and removed, also by two at once."""
+"""Storage nodes of a running cluster are added, replaced and removed, also by two at once."""
 
 from __future__ import annotations
 

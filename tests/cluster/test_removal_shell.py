@@ -73,7 +73,7 @@ def test_a_cluster_in_a_cluster_is_not_removed_with_it() -> None:
     async def story(world: World) -> None:
         await create(world)
         await create(world, f"{ROOT}/inner")
-        with pytest.raises(ConfigurationError, match="or to another one: inner"):
+        with pytest.raises(ConfigurationError, match="or of another one: inner"):
             await world.ask(remove_cluster, name="prod", root=ROOT)
         await world.ask(remove_cluster, name="prod", root=f"{ROOT}/inner")
         await world.ask(remove_cluster, name="prod", root=ROOT)

@@ -91,7 +91,7 @@ def test_the_option_overrides_the_zookeeper_of_the_file(judged: Judged, others: 
 def test_what_goes_with_the_other_way_is_reported(judged: Judged, others: str) -> None:
     content = others + "coordinator.address: c:1\ncluster.root: /r\nzookeeper.sessionTimeout: 9"
     root, session = sorted(judged(read_yaml(content, "node.yml")).warnings)
-    said = "(node.yml) has no effect: it goes with zookeeper.connectString"
+    said = "(node.yml) has no effect without zookeeper.connectString"
     assert root.startswith(f"cluster.root {said}")
     assert session.startswith(f"zookeeper.sessionTimeout {said}")
 
@@ -104,7 +104,7 @@ def test_zookeeper_is_plain_and_whoever_wants_nothing_plain_is_told(
     part = "storage" if others == STORAGE else "server"
     secured = others + f"{part}.ssl.keyStore.location: own.pem\n"
     (warning,) = judged(read_yaml(secured + "zookeeper.connectString: a:1", "node.yml")).warnings
-    assert warning.startswith("connections to ZooKeeper at a:1 are plain all the same")
+    assert warning.startswith("connections to ZooKeeper at a:1 are plain nevertheless")
     said = judged(read_yaml(secured + "coordinator.address: c:1", "node.yml")).warnings
     assert said == ()
 
@@ -144,7 +144,7 @@ def test_a_zookeeper_is_spoken_to_as_the_keys_say(judged: Judged, others: str, p
         ("zookeeper.auth.password: secret", "set both"),
         ("zookeeper.auth: {user: 'a:b', password: secret}", "a colon"),
         ("zookeeper.auth.passphrase: secret", "zookeeper.auth.passphrase (node.yml) is not known"),
-        ("zookeeper.acl: creator", "is nobody to ZooKeeper"),
+        ("zookeeper.acl: creator", "does not authenticate to ZooKeeper"),
         ("zookeeper.acl: closed", "expected open or creator"),
     ],
 )

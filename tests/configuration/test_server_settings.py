@@ -148,7 +148,7 @@ server.storage.ssl.keyStore.location: node.pem
         "server.port and server.jetty.port are the same port",
         "server.ssl.keyStore.password is set and server.ssl.keyStore.location is not",
         "server.storage.ssl.keyStore.location is set and server.storage.ssl.trustStore.location",
-        "of zookeeper.auth.user and zookeeper.auth.password one is set",
+        "only one of zookeeper.auth.user and zookeeper.auth.password is set",
         "server.bindAddress is not set",
     ):
         assert expected in told

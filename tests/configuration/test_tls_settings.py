@@ -83,8 +83,8 @@ server.ssl.trustStore.password: sesame
 @pytest.mark.parametrize(
     ("content", "listens", "said"),
     [
-        ("trustStore.location: ca.pem", True, "none shown to them; set both"),
-        ("keyStore.location: node.pem", False, "would be believed; set both"),
+        ("trustStore.location: ca.pem", True, "show none; set both"),
+        ("keyStore.location: node.pem", False, "would trust every peer that answers; set both"),
         ("keyStore.password: sesame", True, "keyStore.location is not; set both, or none"),
         ("keyStore.keyLocation: a.key", False, "keyStore.location is not; set both, or none"),
     ],

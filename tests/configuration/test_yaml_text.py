@@ -40,7 +40,7 @@ def test_a_key_without_a_value_is_not_set(content: str) -> None:
         ("a: [", "node.yml, line 1"),
         ("a: 1\n b: 2", "node.yml, line 2, column 3"),
         ("a: &x 1\nb: *x", "line 2, column 4: an alias"),
-        ("storage.port: 1\nstorage.port: 2", "'storage.port' is here for the second time"),
+        ("storage.port: 1\nstorage.port: 2", "'storage.port' occurs twice"),
         ("storage.port: 1\nstorage: {port: 2}", "sets storage.port twice"),
         ("1: 2", "a key is 1"),
         ("a: {2: 3}", "a key is 2; expected text below 'a.'"),

@@ -19,7 +19,7 @@ def test_a_loop_thread_refuses_what_would_wait_for_itself() -> None:
     async def nested() -> None:
         thread.call(nothing())
 
-    with pytest.raises(LocalProtocolError, match="the loop that would have to serve it"):
+    with pytest.raises(LocalProtocolError, match="event loop that would have to serve it"):
         thread.call(nested())
     thread.stop()
     thread.stop()

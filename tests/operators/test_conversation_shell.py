@@ -131,7 +131,9 @@ def test_what_an_old_one_does_not_know_is_not_asked() -> None:
     async def ask(found: Conversation) -> None:
         await found.ask(PartitionAccessRequest(1, (), True, True), AdminSuccessResponse)
 
-    with pytest.raises(UnavailableError, match="a 'the other side', cannot be asked that: Part"):
+    with pytest.raises(
+        UnavailableError, match="a 'the other side', cannot be asked this question: Part"
+    ):
         talk(answering(codec=old), ask)
 
 

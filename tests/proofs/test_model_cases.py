@@ -21,12 +21,14 @@ def test_small_worlds_are_explored_to_their_end_without_violation() -> None:
         Case("takeover", Scope(starts_with=2, sessions=3, appends=1, cuts=0), heal_every=20),
         Case("rolled back", Scope(starts_with=3, servers=1, appends=1, rollbacks=1), heal_every=20),
         Case(
-            "exchange",
-            Scope(starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, exchanges=1),
+            "replace_replica",
+            Scope(
+                starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, replacements=1
+            ),
             heal_every=20,
         ),
         Case(
-            "the only replica exchanged, and back",
+            "the only replica replaced, and back",
             Scope(
                 starts_with=1,
                 replicas=1,
@@ -36,7 +38,7 @@ def test_small_worlds_are_explored_to_their_end_without_violation() -> None:
                 transaction_ids=2,
                 appends=1,
                 cuts=0,
-                exchanges=2,
+                replacements=2,
             ),
             heal_every=20,
         ),

@@ -29,7 +29,7 @@ def test_the_latest_owner_is_the_one_that_goes_on() -> None:
 
 def test_a_replica_that_was_taken_away_is_put_back_where_another_has_lost_its_disk() -> None:
     """{A, B} -> {A, D} while A is blank: what is committed is on B alone."""
-    scope = Scope(starts_with=2, servers=1, spares=1, exchanges=1, blanks=1, cuts=0)
+    scope = Scope(starts_with=2, servers=1, spares=1, replacements=1, blanks=1, cuts=0)
     world = World(scope)
     state = world.initial()
     for action in (
@@ -37,7 +37,7 @@ def test_a_replica_that_was_taken_away_is_put_back_where_another_has_lost_its_di
         Action("arrive", 0, 0),
         Action("arrive", 0, 1),
         Action("blank", replica=0),
-        Action("exchange", replica=3, number=1),
+        Action("replace_replica", replica=3, number=1),
     ):
         state = world.after(state, action)
     Healer(world).heal(state)

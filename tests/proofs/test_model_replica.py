@@ -199,7 +199,7 @@ def test_an_append_that_a_crash_interrupts_leaves_its_first_records() -> None:
     assert crashed(replica, CORRECT).log == (1, 2)
 
 
-def test_an_exchanged_disk_is_empty_and_remembers_nothing() -> None:
+def test_a_replaced_disk_is_empty_and_remembers_nothing() -> None:
     """I11."""
     replica = done(ModelReplica(), 1, append(0, 1), SetLowWaterMark(t(0)), append(1, 2))
     assert blanked(replica, committed=(1,)) == ModelReplica(lost_committed=True)

@@ -66,13 +66,13 @@ def test_metadata_written_in_vain_are_told_apart() -> None:
 
 
 def test_faults_have_sentences() -> None:
-    scope = Scope(starts_with=3, spares=1, exchanges=1, crashes=2, blanks=1, batch=2)
+    scope = Scope(starts_with=3, spares=1, replacements=1, crashes=2, blanks=1, batch=2)
     actions = [
         Action("submit", 0, number=2),
         Action("tear", 0, 0, 1),
         Action("crash", replica=1),
         Action("blank", replica=1),
-        Action("exchange", replica=3, number=2),
+        Action("replace_replica", replica=3, number=2),
     ]
     assert [line.partition(" -> ")[0] for line in tell(World(scope), actions)] == [
         "server 1 (session 0) takes 2 append",

@@ -58,9 +58,9 @@ def test_a_disk_goes_back_to_before_the_last_session() -> None:
 
 
 def test_the_assignment_changes_and_servers_see_it_later() -> None:
-    play = Play(Scope(starts_with=3, spares=1, exchanges=1, cuts=0))
-    play.does("exchange", replica=3, number=0)
-    assert not play.may("exchange")
+    play = Play(Scope(starts_with=3, spares=1, replacements=1, cuts=0))
+    play.does("replace_replica", replica=3, number=0)
+    assert not play.may("replace_replica")
     assert play.server(0).is_open
     play.does("show", 0)
     assert not play.server(0).is_open
@@ -124,9 +124,9 @@ def test_what_happens_at_once_leaves_nothing_out(scope: Scope) -> None:
 
 
 @pytest.mark.long
-def test_with_exchanges_what_happens_at_once_leaves_only_slow_newcomers_out() -> None:
+def test_with_replacements_what_happens_at_once_leaves_only_slow_newcomers_out() -> None:
     """A session is filling a new replica while that one has not answered anything yet."""
-    scope = Scope(starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, exchanges=1)
+    scope = Scope(starts_with=2, servers=1, sessions=2, appends=1, cuts=0, spares=1, replacements=1)
     outside, ledgers, _ = reached(scope)
     all_outside, all_ledgers, _ = reached(replace(scope, is_reduced=False))
     assert outside < all_outside

@@ -1,4 +1,4 @@
-"""Attributes are exchanged for a while, and what is not there cannot be."""
+"""Attributes are replaced for a while, and what is not there cannot be."""
 
 from __future__ import annotations
 

@@ -82,5 +82,5 @@ def test_an_answer_to_nothing_that_was_asked_is_refused(first: int) -> None:
     (request,) = made.ask()
     assert isinstance(request, ReadRequest)
     records = LOG.slice(TransactionId(first), 3)
-    with pytest.raises(RemoteProtocolError, match="asked"):
+    with pytest.raises(RemoteProtocolError, match="request"):
         made.receive([RecordBlock(request.request_id, TransactionId(9), None, records)])

@@ -187,7 +187,7 @@ EVENTS: Final = (
     Phrase("add_storage", "{storage} is added with an empty disk"),
     Phrase("add_storage_again", "{storage} is added again with the disk that it has"),
     Phrase("remove_storage", "{storage} is removed"),
-    Phrase("exchange_storage", "{storage} with an empty disk takes the place of {storage}"),
+    Phrase("replace_storage", "{storage} with an empty disk takes the place of {storage}"),
     # Sessions
     Phrase("note_session", "the session is noted"),
 )  # fmt: skip

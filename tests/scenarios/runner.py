@@ -4,7 +4,7 @@ Owns the course of a telling: line after line, then what every story must end wi
 that can be read, clients that were told nothing that is not so, and disks whose marks only grew.
 One story, with what the product logs meanwhile; without a name, a list of all:
 
-    python -m tests.scenarios.runner exchanging_a_replica 3
+    python -m tests.scenarios.runner replacing_a_replica 3
 """
 
 from __future__ import annotations

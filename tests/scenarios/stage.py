@@ -139,7 +139,7 @@ class Stage:
         self.partition_ids = shape.partition_ids
         self.marks = MarkWatch()
         self.harmed: dict[str, None] = {}
-        """The storages whose disk was exchanged."""
+        """The storages whose disk was replaced."""
         self.clients: dict[str, Client] = {}
         self._keys: dict[str, int] = {}
         """The number of each lock that the story names."""
@@ -318,12 +318,12 @@ class Stage:
         self._copies[name] = self.sites.disk_after_power_cut(self.sites.site(name))
 
     async def restore_disk(self, partition_id: PartitionId, name: str) -> None:
-        await self._exchange_disk(partition_id, name, self._copies.pop(name))
+        await self._replace_disk(partition_id, name, self._copies.pop(name))
 
     async def blank_disk(self, partition_id: PartitionId, name: str) -> None:
-        await self._exchange_disk(partition_id, name, blank_disk(self.sites.disk(name)))
+        await self._replace_disk(partition_id, name, blank_disk(self.sites.disk(name)))
 
-    async def _exchange_disk(
+    async def _replace_disk(
         self, partition_id: PartitionId, name: str, disk: SimulatedDisk
     ) -> None:
         self.sites.site(name).disk = disk
@@ -353,7 +353,7 @@ class Stage:
 
         await self._change(removed)
 
-    async def exchange_storage(self, partition_id: PartitionId, name: str, leaving: str) -> None:
+    async def replace_storage(self, partition_id: PartitionId, name: str, leaving: str) -> None:
         self.cluster.add_storage(name)
         node, old = replica_id_of(name), replica_id_of(leaving)
         await self._change(

@@ -43,7 +43,7 @@ def test_every_phrase_is_told_somewhere() -> None:
 
 
 def test_one_seed_is_one_telling() -> None:
-    story = read_story(Path(__file__).parent / "exchanging_a_replica.txt")
+    story = read_story(Path(__file__).parent / "replacing_a_replica.txt")
     with quiet():
         digests = [tell(story, seed).digest for seed in (1, 2, 1)]
     assert digests[0] == digests[2] != digests[1]

@@ -93,7 +93,9 @@ def test_an_append_in_the_name_of_another_client_is_refused() -> None:
     """That client would take the transaction for its own."""
     sorter = Sorter(1)
     sorter.sort([mount(client=7)])
-    with pytest.raises(RemoteProtocolError, match="of client 8 on a connection of client 7"):
+    with pytest.raises(
+        RemoteProtocolError, match="of client 8 arrived on a connection of client 7"
+    ):
         sorter.sort([together(append(1, client=8))])
 
 

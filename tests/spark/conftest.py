@@ -47,6 +47,6 @@ def started_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def spark(started_spark: SparkSession) -> SparkSession:
-    """The session, active in the Java thread of this one, which a lost connection exchanges."""
+    """The session, active in the Java thread of this one, which a lost connection replaces."""
     assert spark_session("tests") is started_spark
     return started_spark

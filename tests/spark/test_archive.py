@@ -154,7 +154,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match=r"^WALTZ-2006 .*0\.json is damaged"):
         archive.contents()
     manifest.unlink()
-    with pytest.raises(CorruptionError, match=r"^WALTZ-2006 .*0\.json is missing; later ones"):
+    with pytest.raises(CorruptionError, match=r"^WALTZ-2006 .*0\.json is missing; later manifests"):
         archive.contents()
     head = tmp_path / "archive.json"
     head.write_text(json.dumps({"format": 2, "cluster": str(KEY)}))

@@ -92,7 +92,7 @@ def test_damage_is_not_served(tmp_path: Path) -> None:
         rows(read_file(tmp_path, file, file.range))
     shorter = written(tmp_path, 0, 499)
     path.write_bytes((tmp_path / shorter.path).read_bytes())
-    with pytest.raises(CorruptionError, match=r"has 499 rows; its manifest says 500"):
+    with pytest.raises(CorruptionError, match=r"has 499 rows; expected 500, as its manifest says"):
         rows(read_file(tmp_path, file, file.range))
     path.unlink()
     with pytest.raises(CorruptionError, match=r"cannot be read: .*No such file"):

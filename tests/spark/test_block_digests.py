@@ -92,8 +92,11 @@ def test_every_column_counts() -> None:
         ([batch(6, [b"a", b"b"])], "in the place of transaction 5 is 6 of partition 3"),
         ([batch(5, [b"a", b"b", b"c"])], "there are rows from transaction 7 on"),
         ([changed("partition", pa.array([3, 4], pa.int32()))], " is 6 of partition 4"),
-        ([changed("request_id", pa.array([b"", b""], pa.binary()))], "a request ID is not of 16"),
-        ([changed("data", pa.array([b"", None], pa.binary()))], "1 values are missing"),
+        (
+            [changed("request_id", pa.array([b"", b""], pa.binary()))],
+            "a request ID does not have 16",
+        ),
+        ([changed("data", pa.array([b"", None], pa.binary()))], "the column lacks 1 values"),
     ],
 )
 def test_what_is_no_dense_run_is_refused(batches: list[Any], fault: str) -> None:

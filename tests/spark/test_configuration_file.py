@@ -56,5 +56,7 @@ def test_a_file_that_does_not_say_it_is_refused(
 def test_what_the_file_says_is_not_said_again(tmp_path: Path, other: str) -> None:
     path = tmp_path / "tools.yaml"
     path.write_text(FILE)
-    with pytest.raises(ConfigurationError, match=f"^WALTZ-1003 option {other} does not go with co"):
+    with pytest.raises(
+        ConfigurationError, match=f"^WALTZ-1003 options {other} and configFile exclude"
+    ):
         parse_options({"configFile": str(path), other: "127.0.0.1:7100"})

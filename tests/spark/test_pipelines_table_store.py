@@ -219,7 +219,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE mine (a)")
     with TableStore(path, create=True) as store:
-        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*of something else"):
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no pipeline made"):
             store.prepare(CLUSTER, "definition", [LAYOUT])
         with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no derived tables"):
             store.expect(CLUSTER)

@@ -90,7 +90,12 @@ def test_a_part_is_read_in_the_columns_and_rows_asked_for(directory: Path) -> No
             "WALTZ-1005 .* segments of 0, 2",
         ),
         (FILES, {"startingOffsets": '{"0": 13}'}, NotFoundError, "WALTZ-2001 .*its high-water mar"),
-        ({"a": b""}, {}, ConfigurationError, "WALTZ-2013 .* is nothing of a storage node"),
+        (
+            {"a": b""},
+            {},
+            ConfigurationError,
+            "WALTZ-2013 .* is not a file or directory of a storage node",
+        ),
     ],
 )
 def test_what_cannot_be_read_whole_is_an_error(

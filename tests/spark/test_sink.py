@@ -320,8 +320,10 @@ def test_a_write_that_was_planned_on_another_cluster_writes_nothing(
             replace(bound, open_notes=there.open_notes),
             replace(bound, open_client=there.open_client),
         ):
-            with pytest.raises(HistoryChangedError, match=f"{keys[1]}; expected is .*{keys[0]}"):
+            with pytest.raises(
+                HistoryChangedError, match=f"{keys[1]}; expected cluster .*{keys[0]}"
+            ):
                 write_rows(elsewhere, identity(batch=1), batches_of(ROWS))
-        with pytest.raises(HistoryChangedError, match="by the option clusterKey"):
+        with pytest.raises(HistoryChangedError, match="which the option clusterKey"):
             replace(there.access, cluster_key=keys[0]).bound()
         assert log_of(other) == []

@@ -97,5 +97,7 @@ def test_only_a_directory_with_sparks_own_file_is_a_checkpoint(tmp_path: Path) -
 
 def test_another_cluster_than_the_expected_one_is_named_with_it() -> None:
     expect_cluster(A, A, "a:1")
-    with pytest.raises(HistoryChangedError, match=f"b:1 leads to cluster {B}; expected is .*{A}"):
+    with pytest.raises(
+        HistoryChangedError, match=f"b:1 leads to cluster {B}; expected cluster .*{A}"
+    ):
         expect_cluster(B, A, "b:1")

@@ -114,7 +114,7 @@ def test_wrong_options_of_a_sink_are_refused_by_name(
 def test_a_storage_directory_is_read_by_itself() -> None:
     assert parse_options({"path": "/disk/waltz"}).path == Path("/disk/waltz")
     for other in (CLUSTER, {"archive": "/archive"}):
-        with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option path is for reading a"):
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option path reads a"):
             parse_options({"path": "/disk/waltz", **other})
 
 

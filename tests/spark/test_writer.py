@@ -235,7 +235,7 @@ def test_a_checkpoint_of_one_cluster_writes_nothing_into_another(
             assert f"leads to cluster {other}" in said
             assert "Nothing was written. Write to the previous cluster, or use another" in said
         assert marks(running.coordinator) == [-1, -1]
-    with pytest.raises(StreamingQueryException, match=f"{key}; expected is cluster {other}"):
+    with pytest.raises(StreamingQueryException, match=f"{key}; expected cluster {other}"):
         write(2, cluster, clusterKey=other)
     assert written_since(cluster, before) == [(0, 0, b"row 1")]
     write(3, cluster, clusterKey=key)

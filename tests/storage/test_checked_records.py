@@ -182,5 +182,5 @@ def test_lost_end_that_can_be_read_again_takes_appends_again() -> None:
 
 def test_repair_names_what_is_damaged() -> None:
     chain = reopened(filled_disk(5))
-    with pytest.raises(StorageError, match=r"no damage from 7 to 8 .* damaged are no records"):
+    with pytest.raises(StorageError, match=r"no damage from 7 to 8; damaged are no records"):
         chain.records.repair(batch(7, 2, size=60))

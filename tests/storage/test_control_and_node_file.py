@@ -109,7 +109,7 @@ def test_a_cut_control_file_is_not_restored_where_the_node_file_does_not_know_a_
     disk = used_directory()
     disk.make_directory(f"{DIRECTORY}/2")
     disk.open(PATH).truncate(5)
-    with pytest.raises(ConfigurationError, match="knows nothing of partitions 2"):
+    with pytest.raises(ConfigurationError, match="has no slots of partitions 2"):
         reopen(disk)
     assert len(disk.content(PATH)) == 5
 

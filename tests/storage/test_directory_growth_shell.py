@@ -204,7 +204,9 @@ def test_a_disk_that_refuses_leaves_the_node_as_it_was() -> None:
         data, admin = await world.data_peer(), await world.admin_peer()
         asked.count = 5
         disk.fault = fail_nth(DiskOperation.RENAME, 1)
-        assert "no room was made for 5 partitions" in await admin.refusal(PartitionCountRequest(0))
+        assert "could not make room for 5 partitions" in await admin.refusal(
+            PartitionCountRequest(0)
+        )
         assert world.node.partition_count == 2
         await data.succeed(append(0, 1))
         assert await count_of(admin) == 5

@@ -402,11 +402,11 @@ def test_unassigned_partition_refuses_everything(
 
 def test_what_is_no_request_to_a_partition_is_refused() -> None:
     _, partition = partition_with(0)
-    assert "not a request to a partition: SuccessResponse" in refusal(
+    assert "SuccessResponse is not a request to a partition" in refusal(
         partition, SuccessResponse(SESSION, 1, ZERO)
     )
     request = OpenRequest(SESSION, 1, ZERO, partition._home.cluster_key, 2)
-    assert "not a request to a partition: OpenRequest" in refusal(partition, request)
+    assert "OpenRequest is not a request to a partition" in refusal(partition, request)
 
 
 def test_counters_tell_what_happened() -> None:

@@ -310,7 +310,7 @@ def test_damaged_replica_serves_and_takes_records_and_does_not_vote() -> None:
     partition = open_partition(disk)
     succeed(partition, append(0, 10))
     disk.damage(path(0), 128 + int(batch(0, 10).offsets[4]) + 37, b"\xee")
-    text = "no vote of partition 0, which has damage that awaits repair: record 4"
+    text = "partition 0 does not vote, since it has damage that awaits repair: record 4"
     assert "record 4" in refusal(partition, RecordRequest(SESSION, 1, ZERO, t(4)))
     assert text in refusal(partition, MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False))
     succeed(partition, append(10, 3))

@@ -169,7 +169,7 @@ def test_a_damaged_replica_tells_what_it_needs_and_takes_it() -> None:
     partition = reopened(disk)
     partition.scrub(t(0), 1_000_000)
     question = LastSessionInfoRequest(SessionId(1), 1, ZERO, offline=False)
-    assert "no vote" in refusal(partition, question)
+    assert "does not vote" in refusal(partition, question)
     assert state_of(partition, 1).damaged == (DamagedRange(t(2), t(3)),)
     unasked = RepairRequest(SessionId(1), 1, ZERO, batch(3, 1, size=9))
     assert "no damage from 3 to 3" in refusal(partition, unasked)
@@ -207,7 +207,7 @@ def test_a_session_goes_on_with_the_damage_that_it_has_accepted() -> None:
     """F-20: it votes, may be cut behind the damage, takes appends, and gives all other records."""
     _, partition = damaged_at_2(more=2)
     question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
-    assert "no vote" in refusal(partition, question)
+    assert "does not vote" in refusal(partition, question)
     cut = TruncateRequest(SessionId(2), 1, ZERO, t(5), offline=False)
     assert "damage before it" in refusal(partition, cut)
     assert isinstance(ask(partition, accept(2, (2, 3))), SuccessResponse)
@@ -231,16 +231,18 @@ def test_damage_is_accepted_for_one_session_and_no_other() -> None:
     start_session(partition, 2, 4)
     partition.set_access(readable=False, writable=False)
     offline = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=True)
-    assert "no vote" in refusal(partition, offline)
+    assert "does not vote" in refusal(partition, offline)
     mark = SetLowWaterMarkRequest(SessionId(2), 1, ZERO, t(4), offline=True)
-    assert "no vote" in refusal(partition, mark)
+    assert "does not vote" in refusal(partition, mark)
     partition.set_access(readable=True, writable=True)
-    assert "no vote" in refusal(
+    assert "does not vote" in refusal(
         partition, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False)
     )
     partition.close()
     again = reopened(disk)
-    assert "no vote" in refusal(again, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False))
+    assert "does not vote" in refusal(
+        again, LastSessionInfoRequest(SessionId(3), 1, ZERO, offline=False)
+    )
 
 
 def test_other_damage_than_was_accepted_keeps_a_replica_from_voting() -> None:
@@ -256,7 +258,7 @@ def test_damage_at_the_end_of_the_log_is_not_accepted() -> None:
     _, partition = damaged_at_2(last=2)
     assert "nobody knows where the log ended" in refusal(partition, accept(2, (2, 3)))
     question = LastSessionInfoRequest(SessionId(2), 1, ZERO, offline=False)
-    assert "no vote" in refusal(partition, question)
+    assert "does not vote" in refusal(partition, question)
 
 
 def test_no_more_damage_is_accepted_than_a_replica_names() -> None:
@@ -407,7 +409,7 @@ def test_a_truncation_to_before_the_beginning_is_refused_and_changes_nothing(num
     start_session(partition, SESSION, 4)
     before = partition.promises.session_info
     said = refusal(partition, TruncateRequest(SESSION, 2, ZERO, t(number), offline=False))
-    assert f"no truncation to {number}" in said
+    assert f"cannot be truncated to {number}" in said
     for each in (partition, reopened(disk)):
         assert each.promises.session_info == before
         assert len(read_all(each)) == 5

@@ -219,10 +219,12 @@ def test_a_bug_ends_the_partition_and_everybody_is_told(caplog: pytest.LogCaptur
         await asyncio.sleep(0)
         await bench.put(peer, append(2, 1))
         for asked in (failing, waiting):
-            with pytest.raises(UnavailableError, match=r"partition 0 has failed here.*what cannot"):
+            with pytest.raises(
+                UnavailableError, match=r"partition 0 has failed on this node.*what cannot"
+            ):
                 await asked
         await bench.put(peer, append(2, 2))
-        with pytest.raises(UnavailableError, match="has failed here"):
+        with pytest.raises(UnavailableError, match="has failed on this node"):
             await bench.queue.command(lambda: None)
         first, *others = bench.answers(0)
         assert not isinstance(first, FailureResponse)
@@ -275,9 +277,9 @@ def test_after_the_stop_nothing_is_done_and_nothing_hangs() -> None:
         await asyncio.sleep(0)
         await bench.put(peer, append(1, 1))
         await stopping
-        with pytest.raises(UnavailableError, match="node stops"):
+        with pytest.raises(UnavailableError, match="node is stopping"):
             await late
-        with pytest.raises(UnavailableError, match="node stops"):
+        with pytest.raises(UnavailableError, match="node is stopping"):
             await bench.queue.command(lambda: None)
         assert len(bench.answers(0)) == 1
         assert len(read_all(open_partition(released(bench.disk)))) == 1

@@ -76,7 +76,9 @@ def test_missing_files_are_told_once_something_was_promised() -> None:
         assert "CorruptionError" in refusal(clone, request)
         request = RecordListRequest(SessionId(1), 1, ZERO, t((first + 2) % 6), 1)
         assert not isinstance(ask(clone, request), FailureResponse)
-        assert "no vote" in refusal(clone, LastSessionInfoRequest(SessionId(1), 1, ZERO, False))
+        assert "does not vote" in refusal(
+            clone, LastSessionInfoRequest(SessionId(1), 1, ZERO, False)
+        )
     disk = fresh_disk()
     partition = open_partition(disk)
     partition.writer.write(batch(0, 5))
@@ -105,7 +107,7 @@ def test_damaged_replica_votes_again_once_it_is_repaired_or_cut() -> None:
             mark,
         ]
         for vote in votes:
-            assert "no vote of partition 0" in refusal(partition, vote)
+            assert "partition 0 does not vote" in refusal(partition, vote)
         for last in (6, 7, 9, 50):
             request = TruncateRequest(SessionId(1), 1, ZERO, t(last), False)
             assert "damage before it" in refusal(partition, request)

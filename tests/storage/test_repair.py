@@ -256,7 +256,7 @@ def test_what_is_not_read_back_was_not_repaired() -> None:
 
     syncs = disk.counts[DiskOperation.SYNC]
     disk.fault = keep
-    with pytest.raises(SegmentFailedError, match="is not what is read"):
+    with pytest.raises(SegmentFailedError, match="differ from those written"):
         chain.records.repair(records(4, 5))
     assert ranges(chain) == [(4, 5)]
 

@@ -286,7 +286,7 @@ def test_removal_of_a_part_that_fails_closes_the_writer() -> None:
             raise OSError(errno.ENOSPC, "no space", where)
 
     disk.fault = full
-    with pytest.raises(SegmentFailedError, match="but for a part"):
+    with pytest.raises(SegmentFailedError, match="a part of the batch was written"):
         chain.write(batch(5, 10, size=60))
 
 

@@ -293,7 +293,9 @@ def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
     async def test(node: StorageNode) -> None:
         admin = await admin_talker(node)
         message: AdminMessage = AdminSuccessResponse(4)
-        assert "not a request to a node: AdminSuccessResponse" in await admin.refusal(message)
+        assert "AdminSuccessResponse is not a request to a storage node" in await admin.refusal(
+            message
+        )
         talker = await data_talker(node)
         assert "not a request" in await talker.refusal(SuccessResponse(SESSION, 1, P0))
 
@@ -459,9 +461,9 @@ def test_a_bug_in_a_partition_ends_that_one_and_is_seen(tmp_path: Path) -> None:
     async def write(node: StorageNode) -> None:
         talker = await data_talker(node)
         assert await talker.ask(append(0, 0, 3)) == SuccessResponse(SESSION, 0, P0)
-        with pytest.raises(UnavailableError, match="has failed here"):
+        with pytest.raises(UnavailableError, match="has failed on this node"):
             await node._queues[P0].command(broken)
-        assert "has failed here" in await talker.refusal(append(1, 3, 3))
+        assert "has failed on this node" in await talker.refusal(append(1, 3, 3))
         other = append(2, 0, 3, partition=P1)
         assert await talker.ask(other) == SuccessResponse(SESSION, 2, P1)
         admin = await admin_talker(node)
@@ -474,7 +476,7 @@ def test_a_bug_in_a_partition_ends_that_one_and_is_seen(tmp_path: Path) -> None:
         statuses = await admin.ask(AssignedPartitionStatusRequest(1))
         assert isinstance(statuses, AssignedPartitionStatusResponse)
         assert dict(statuses.statuses) == {P0: False, P1: True}
-        assert "has failed here" in await admin.refusal(
+        assert "has failed on this node" in await admin.refusal(
             PartitionAvailableRequest(2, (P0,), available=False)
         )
 
@@ -491,7 +493,7 @@ def test_where_every_bug_is_to_be_seen_it_ends_the_node(tmp_path: Path) -> None:
     async def main() -> None:
         node = StorageNode(real_host(None), config(tmp_path, ends_with_partition=True))
         await node.start()
-        with pytest.raises(UnavailableError, match="has failed here"):
+        with pytest.raises(UnavailableError, match="has failed on this node"):
             await node._queues[P0].command(broken)
         with pytest.raises(AssertionError, match="a bug"):
             await asyncio.wait_for(node.run(), 60)

@@ -174,7 +174,7 @@ class FakeReplica:
         self.is_up = False
 
     def blank(self) -> None:
-        """Exchange the disk for an empty one."""
+        """Replace the disk by an empty one."""
         self.log.clear()
         self.damaged.clear()
         self.synced = 0

@@ -131,7 +131,7 @@ def test_r2_a_replica_that_fails_during_recovery_is_absent_and_no_more() -> None
 
 
 def test_r2_a_flapping_replica_never_keeps_a_majority_from_its_work() -> None:
-    """ST-42: however fast it flaps, sessions are exchanged at a bounded rate, and appends go on."""
+    """ST-42: however fast it flaps, sessions are replaced at a bounded rate, and appends go on."""
     world = calm(3, "abc")
     minutes = 10
     started, sessions = world.now, len(world.sessions())
@@ -197,7 +197,7 @@ def test_r3_what_is_waited_for_is_named_at_every_stage() -> None:
     assert keeper.obstacle is None
 
 
-# R4: a majority of the replicas exchanged at once
+# R4: a majority of the replicas replaced at once
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_r3_what_is_waited_for_is_named_at_every_stage() -> None:
         ("abc", "g"),
     ],
 )
-def test_r4_any_number_of_replicas_is_added_removed_or_exchanged_at_once(
+def test_r4_any_number_of_replicas_is_added_removed_or_replaced_at_once(
     last: str, assigned: str
 ) -> None:
     """ST-39, ST-40: the examples of the document, and changes of a majority and of all."""

@@ -38,7 +38,7 @@ def states(last: str, written_off: str = "") -> Mapping[ReplicaId, ReplicaState]
         ("abc", "", "abcde", "abcde", ""),
         ("abcde", "", "abcd", "abcd", "e"),
         ("abcde", "", "ab", "ab", "cde"),
-        # exchanged: a minority, a majority, all
+        # replaced: a minority, a majority, all
         ("abc", "", "abf", "abf", "c"),
         ("abc", "", "ade", "abc", "de"),
         ("abc", "", "def", "abc", "def"),

@@ -92,7 +92,7 @@ def test_a_lost_replica_leads_to_no_new_session_and_its_return_to_one() -> None:
     assert world.replicas[ReplicaId("c:1")].last == 5
 
 
-def test_what_is_in_flight_is_committed_before_the_session_is_exchanged() -> None:
+def test_what_is_in_flight_is_committed_before_the_session_is_replaced() -> None:
     """ST-01: with a majority left nobody fails."""
     world = Calm()
     world.now += 100.0
@@ -108,7 +108,7 @@ def test_what_is_in_flight_is_committed_before_the_session_is_exchanged() -> Non
     assert world.server.keeper.high_water_mark == 9
 
 
-def test_sessions_are_exchanged_ever_more_slowly_while_a_replica_flaps() -> None:
+def test_sessions_are_replaced_ever_more_slowly_while_a_replica_flaps() -> None:
     """ST-42: appends go on meanwhile."""
     world = Calm()
     gaps = []

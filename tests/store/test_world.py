@@ -55,7 +55,7 @@ def test_changes_of_the_assignment_survive_faults(fault_rate: float, seeds: rang
 
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("fault_rate", [0.02, 0.05, 0.15])
-def test_exchanging_any_number_of_replicas_at_once_survives_faults(
+def test_replacing_any_number_of_replicas_at_once_survives_faults(
     fault_rate: float, seeds: range
 ) -> None:
     """Hazard R4, ST-40."""
@@ -200,7 +200,7 @@ def test_damage_that_nobody_knew_of_is_accepted_once_a_read_has_found_it() -> No
 
 @pytest.mark.parametrize("world_of", one_in(4, product((3, 5), (0.02, 0.05, 0.15))))
 def test_records_lost_on_all_replicas_cost_no_other_record(world_of: tuple[int, float]) -> None:
-    """F-20, between all other faults. Nothing else is lost or exchanged; and the partition takes
+    """F-20, between all other faults. Nothing else is lost or replaced; and the partition takes
     appends again where a majority holds what follows the lost ones."""
     replica_count, fault_rate = world_of
     opened = 0

@@ -189,7 +189,7 @@ class World:
         if session_id == max(self.marks) and holders:
             for transaction_id in range(mark + 1):
                 found = holders[0].log[transaction_id]
-                assert self.log.setdefault(transaction_id, found) == found, "lost or exchanged"
+                assert self.log.setdefault(transaction_id, found) == found, "lost or replaced"
                 assert found.request_ids().tobytes() not in self.failed, "a failed append is back"
 
     def committed_by(self, server: Server, batch: RecordBatch) -> None:
@@ -321,7 +321,7 @@ class World:
         self.metadata, self.version = metadata, version + 1
         return MetadataWriteFailed("lost after") if fails else MetadataWritten(self.version)
 
-    def exchange_replica(self) -> None:
+    def replace_replica(self) -> None:
         """Change the assignment by one replica."""
         spare = [replica_id for replica_id in self.replicas if replica_id not in self.assigned]
         if spare:
@@ -412,7 +412,7 @@ class World:
             if self.changes_many:
                 self.change_assignment()
             else:
-                self.exchange_replica()
+                self.replace_replica()
         elif dice < 0.95 and self.blank_budget:
             self.blank_budget -= 1
             self.crash(replica)

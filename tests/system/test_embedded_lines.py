@@ -38,7 +38,7 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 def test_an_endless_line_is_refused() -> None:
     lines = Lines()
     assert list(lines.receive(bytes(COORDINATOR_LINE_BYTES_MAX))) == []
-    with pytest.raises(RemoteProtocolError, match="limit"):
+    with pytest.raises(RemoteProtocolError, match="expected at most"):
         list(lines.receive(b"x"))
 
 

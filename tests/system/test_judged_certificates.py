@@ -64,7 +64,7 @@ def test_an_unknown_authority_is_refused_by_the_server(
     """TS-02: in TLS 1.3 the client learns of it only after its own side is done."""
     ours, theirs = TlsFiles(tmp_path), TlsFiles(tmp_path)
     reason = refusal(run, ours.peer(), theirs.believing(ours))
-    assert "it does not believe this side's certificate" in reason
+    assert "it does not trust this side's certificate" in reason
     assert f"its certificate is signed by none of the CAs in {ours.authorities}" in caplog.text
 
 
@@ -138,7 +138,7 @@ def test_plain_is_refused_where_only_tls_is_taken(
             assert (await raw_talk(address, b"H"))[:1] == b"\x15"
 
     run(story())
-    assert "it speaks plain, and only TLS is taken from its address" in caplog.text
+    assert "it speaks plain, and this side takes only TLS from its address" in caplog.text
     assert "it takes TLS only, and this side speaks plain" in caplog.text
 
 

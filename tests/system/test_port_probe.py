@@ -40,7 +40,7 @@ def test_those_that_are_no_zookeeper_are_named_with_their_addresses() -> None:
     found, ports = asyncio.run(asked(b"HTTP/1.1 400 Bad", b"Zookeeper version: 3.9", b'{"error"'))
     assert found == (
         f"an HTTP port answers at 127.0.0.1:{ports[0]}, the embedded coordinator answers at"
-        f" 127.0.0.1:{ports[2]}; expected a ZooKeeper: give that one's address"
+        f" 127.0.0.1:{ports[2]}; expected a ZooKeeper: give the address of a ZooKeeper"
     )
 
 

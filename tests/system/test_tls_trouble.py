@@ -34,8 +34,8 @@ def judgement(code: int) -> ssl.SSLCertVerificationError:
         ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "no certificate", "a CA in ca.pem has signed"),
         ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "has expired (own.pem)", "renew it"),
         ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "demands a certificate", "own.pem"),
-        ("TLSV1_ALERT_UNKNOWN_CA", "does not believe", "needs the CA that signed it"),
-        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "does not believe", "needs the CA that signed it"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "does not trust", "has to trust the CA"),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "does not trust", "has to trust the CA"),
         ("SOMETHING_NEW", "TLS failed: SOMETHING_NEW", ""),
     ],
 )

@@ -79,5 +79,5 @@ def test_an_error_in_the_work_is_told() -> None:
 
 
 def test_an_unknown_fault_plan_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no fault plan 'earthquake'; there are none, "):
+    with pytest.raises(ConfigurationError, match="faults is 'earthquake'; expected one of none, "):
         simulate(Counting, seed=0, faults="earthquake")

@@ -19,7 +19,7 @@ from waltz.types import PartitionId
 def test_it_is_refused_unless_it_is_said_to_be_for_tests() -> None:
     """PM-64."""
     before = threading.active_count()
-    with pytest.raises(ConfigurationError, match=r"InMemoryCluster\(for_tests=True\) says"):
+    with pytest.raises(ConfigurationError, match=r"say so with InMemoryCluster\(for_tests=True\)"):
         InMemoryCluster()
     with pytest.raises(ConfigurationError, match="0 partitions; expected 1 to 1000"):
         InMemoryCluster(for_tests=True, partitions=0)

@@ -80,6 +80,9 @@ def committed_at(
         places = np.flatnonzero(partition_ids == partition_id)
         numbers = np.searchsorted(noted[:, 1], transaction_ids[places])  # commits come in order
         if (numbers == len(noted)).any():
-            raise WaltzError(f"a commit in partition {partition_id} was not noted")
+            raise WaltzError(
+                "the server's commit times lack a transaction that was written to partition"
+                f" {partition_id}"
+            )
         found[places] = noted[numbers, 2]
     return found

@@ -60,7 +60,7 @@ class Following(waltz.WaltzClientCallbacks):
         with self._came:
             if not self._came.wait_for(lambda: len(self.seen) >= count, COLLECT_SECONDS_MAX):
                 raise OperationTimeoutError(
-                    f"a consumer has {len(self.seen)} of {count} transactions"
+                    f"a consumer has got {len(self.seen)} of {count} transactions"
                     f" {COLLECT_SECONDS_MAX:.0f} s after the writers had ended"
                 )
 
@@ -188,7 +188,10 @@ def catch_up(access: Access, workload: Workload) -> ReadPart:
     processor, start = time.process_time(), time.monotonic()
     with waltz.open_client(cluster, callbacks, tls=tls, **workload.client_options):
         if not callbacks.done.wait(COLLECT_SECONDS_MAX):
-            raise OperationTimeoutError(f"{count} transactions in {COLLECT_SECONDS_MAX:.0f} s")
+            raise OperationTimeoutError(
+                f"the reading client did not reach the end of {count} transactions in"
+                f" {COLLECT_SECONDS_MAX:.0f} s"
+            )
         seconds = time.monotonic() - start
     return ReadPart(count, seconds, time.process_time() - processor)
 

@@ -160,7 +160,7 @@ def written_round(
     """
     total = sum(each.transactions for each in written)
     if not total:
-        raise WaltzError("nothing was written in a round; is it too short?")
+        raise WaltzError("no transaction was written in a round; give a longer round (--seconds)")
     seconds = (max(int(each.applied.max()) for each in written) - written[0].start) / 1e9
     processor = dict(processor)
     processor["client"] = sum(each.processor_seconds for each in written)
@@ -204,8 +204,8 @@ def _as_written(
         headers = followed.headers[places]
         if not np.array_equal(np.sort(headers), np.arange(each.transactions)):
             raise WaltzError(
-                f"a consumer was handed {len(headers)} transactions of client {each.client_id}"
-                f" that are not the {each.transactions} that were written, each once"
+                f"a consumer got {len(headers)} transactions of client {each.client_id}; expected"
+                f" each of the {each.transactions} that the client wrote, once"
             )
         by_number = (
             (each.intended, each.applied)

@@ -107,18 +107,24 @@ class Workload:
                 f"{name} is {value!r}; expected {low} to {high}",
             )
         self._expect_spoken()
-        self._expect(self.rate is None or self.rate > 0, f"rate is {self.rate}; expected more")
-        self._expect(self.keys is None or self.keys > 0, f"keys is {self.keys}; expected more")
         self._expect(
-            self.verb != "submit" or self.window % self.partitions == 0,
-            f"window {self.window} does not divide by the {self.partitions} partitions",
+            self.rate is None or self.rate > 0, f"rate is {self.rate}; expected more than 0"
         )
         self._expect(
-            self.verb != "append" or self.window == 1, "append waits for each: window must be 1"
+            self.keys is None or self.keys > 0, f"keys is {self.keys}; expected more than 0"
+        )
+        self._expect(
+            self.verb != "submit" or self.window % self.partitions == 0,
+            f"window is {self.window}; expected a multiple of the {self.partitions} partitions",
+        )
+        self._expect(
+            self.verb != "append" or self.window == 1,
+            f"window is {self.window}; expected 1, since append waits for each transaction",
         )
         self._expect(
             self.verb not in READING or self.prefill >= self.partitions,
-            f"prefill is {self.prefill}; {self.verb} needs something to read",
+            f"prefill is {self.prefill}; expected more than 0, since {self.verb} needs something"
+            " to read",
         )
 
     def _expect_spoken(self) -> None:
@@ -191,7 +197,7 @@ def _expanded(name: str, value: Any, earlier: Mapping[str, dict[str, Any]]) -> d
         raise ConfigurationError(f"workload {name}: expected keys and values, found {value!r}")
     model = value.get(LIKE)
     if model is not None and model not in earlier:
-        raise ConfigurationError(f"workload {name}: there is no {model!r} before it")
+        raise ConfigurationError(f"workload {name}: there is no workload {model!r} before this one")
     merged = {**earlier.get(str(model), {}), **value}
     merged.pop(LIKE, None)
     unknown = sorted(merged.keys() - KEYS.keys() - {FOR_EACH}) or (["name"] * ("name" in merged))

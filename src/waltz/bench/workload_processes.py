@@ -59,7 +59,7 @@ class Worker:
         try:
             is_done, answer = self.connection.recv()
         except EOFError:
-            raise WaltzError(f"{self.process.name} has ended") from None
+            raise WaltzError(f"process {self.process.name} has ended before it answered") from None
         if not is_done:
             raise WaltzError(f"{self.process.name}: {answer}")
         return answer
@@ -112,7 +112,9 @@ def answers(told: Sequence[Worker], *, tick: Callable[[], None]) -> list[Any]:
             found[number] = told[number].answer()
         tick()
         if time.monotonic() > deadline:
-            raise WaltzError(f"no answer in {ANSWER_SECONDS_MAX:.0f} s")
+            raise WaltzError(
+                f"a process of the workload has not answered in {ANSWER_SECONDS_MAX:.0f} s"
+            )
     return found
 
 

@@ -256,7 +256,9 @@ def write(
     if tally.errors:
         raise WaltzError(f"{len(tally.errors)} calls failed; the first: {tally.errors[0]!r}")
     if not applied.all():
-        raise WaltzError(f"{int((applied == 0).sum())} of {len(applied)} were not applied")
+        raise WaltzError(
+            f"{int((applied == 0).sum())} of {len(applied)} transactions were not applied"
+        )
     return ClientRound(
         client_id,
         start,

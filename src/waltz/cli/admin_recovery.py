@@ -27,15 +27,18 @@ BATCH_RECORDS_DEFAULT = 1_000
     *("-s", "--source-storage", "source"),
     type=ADDRESS,
     required=True,
-    help="The node to copy from.",
+    help="Storage node to copy from.",
 )
 @click.option(
-    *("-d", "--destination-storage", "destination"), type=ADDRESS, required=True, help="To here."
+    *("-d", "--destination-storage", "destination"),
+    type=ADDRESS,
+    required=True,
+    help="Storage node to copy to.",
 )
 @click.option(
     *("-dp", "--destination-storage-port", "destination_port"),
     type=click.IntRange(1, 65535),
-    help="Where servers connect to it; only for a node that the cluster does not know.",
+    help="Data port of the destination; only for a node that the cluster does not know.",
 )
 @click.option("-p", "--partition", "partition_id", type=click.IntRange(min=0), required=True)
 @click.option(
@@ -43,7 +46,7 @@ BATCH_RECORDS_DEFAULT = 1_000
     type=click.IntRange(1, RECORD_LIST_RECORDS_MAX),
     default=BATCH_RECORDS_DEFAULT,
     show_default=True,
-    help="Records that are copied at a time.",
+    help="Number of records copied at a time.",
 )
 @click.option(
     *("-sssl", "--source-ssl-config-path", "source_tls"),
@@ -53,7 +56,7 @@ BATCH_RECORDS_DEFAULT = 1_000
 @click.option(
     *("-dssl", "--destination-ssl-config-path", "destination_tls"),
     type=click.Path(),
-    help="The same for the destination.",
+    help="YAML with the server.ssl.* keys that are right for the destination.",
 )
 @json_option
 def recover_partition(
@@ -116,8 +119,8 @@ def recover_partition(
         )
     else:
         click.echo(
-            f"partition {partition_id}: nothing to copy; the destination holds everything up to"
-            f" {copied.last}, and the source no more that its store session began with"
+            f"partition {partition_id}: nothing to copy: the destination holds everything up to"
+            f" {copied.last}, and the source's store session began with no more than that"
         )
     command = f"availability -s {destination} -p {partition_id} -o true"
     click.echo(f"next: waltz admin storage {command}", err=True)

@@ -21,7 +21,7 @@ from waltz.wire.client_protocol import (
 )
 
 server_option = click.option(
-    "-s", "--server", type=ADDRESS, required=True, help="Its address as clients know it."
+    "-s", "--server", type=ADDRESS, required=True, help="Address of the server, as clients know it."
 )
 
 
@@ -77,7 +77,8 @@ def change_preference(
 
     if not place.run(work):
         raise ConfigurationError(
-            f"server {server} could not note it: it has lost the coordinator; its log says more"
+            f"server {server} could not store the change, because it has lost the coordinator;"
+            " see that server's log"
         )
     if as_json:
         print_json({"server": str(server), "added" if add else "removed": list(partition_ids)})

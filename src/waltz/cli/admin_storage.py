@@ -40,7 +40,11 @@ from waltz.wire.admin_protocol import (
 from waltz.wire.storage_protocol import MaxTransactionIdRequest, MaxTransactionIdResponse
 
 storage_option = click.option(
-    "-s", "--storage", type=ADDRESS, required=True, help="Where servers, or tools, connect to it."
+    "-s",
+    "--storage",
+    type=ADDRESS,
+    required=True,
+    help="Data port or admin port of the storage node.",
 )
 
 
@@ -61,8 +65,15 @@ def add_partition(
 @cluster_options
 @storage_option
 @partitions_option
-@click.option("-d", "--delete-storage-files", is_flag=True, help="Otherwise its files stay.")
-@click.option("-f", "--force", is_flag=True, help="Even if the cluster counts on it; no question.")
+@click.option(
+    "-d", "--delete-storage-files", is_flag=True, help="Also delete the partition's files."
+)
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Even if the cluster counts on the partition's records here; ask no question.",
+)
 @json_option
 def remove_partition(
     place: ClusterPlace,
@@ -96,7 +107,7 @@ def _confirm(what: str, expected: str) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"{what} There is no terminal to ask on: give --force")
     if click.prompt(f"{what}\nType {expected} to continue", err=True) != expected:
-        raise click.UsageError("it was not confirmed, and nothing was done")
+        raise click.UsageError("not confirmed; nothing was done")
 
 
 def _assign(
@@ -128,7 +139,7 @@ def _assign(
     *("-o", "--online"),
     type=click.Choice(["true", "false"], case_sensitive=False),
     required=True,
-    help="Whether servers may use it.",
+    help="Whether servers may use the partition.",
 )
 @click.option("-f", "--force", is_flag=True, help="Even if the partition then takes no appends.")
 @json_option
@@ -163,13 +174,16 @@ def availability(
 @storage_option
 @partitions_option
 @click.option(
-    "--reads", type=click.Choice(["on", "off"]), required=True, help="Whether servers may read it."
+    "--reads",
+    type=click.Choice(["on", "off"]),
+    required=True,
+    help="Whether servers may read the partition.",
 )
 @click.option(
     "--writes",
     type=click.Choice(["on", "off"]),
     required=True,
-    help="Whether servers may append to it.",
+    help="Whether servers may append to the partition.",
 )
 @click.option("-f", "--force", is_flag=True, help="Even if the partition then takes no appends.")
 @json_option
@@ -254,10 +268,12 @@ def validate(place: ClusterPlace, as_json: bool) -> None:
 @click.option(
     *("-sp", "--storage-port"),
     type=click.IntRange(1, 65535),
-    help="Where servers connect; only for a node that the cluster does not know.",
+    help="Data port; only for a node that the cluster does not know.",
 )
 @click.option("-p", "--partition", "partition_id", type=click.IntRange(min=0), required=True)
-@click.option("-o", "--offline", is_flag=True, help="The partition is forbidden to servers.")
+@click.option(
+    "-o", "--offline", is_flag=True, help="Ask about a partition that is not available to servers."
+)
 @json_option
 def max_transaction_id(
     place: ClusterPlace,

@@ -40,7 +40,12 @@ class SyncDifference:
 
 @click.command("sync-partitions")
 @cluster_options
-@click.option("-f", "--force", is_flag=True, help="Also give up what is not assigned; files stay.")
+@click.option(
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Also give up partitions that are not assigned; their files stay.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @json_option
 def sync_partitions(place: ClusterPlace, force: bool, dry_run: bool, as_json: bool) -> None:

@@ -31,7 +31,7 @@ def parse_lock(text: str) -> waltz.PartitionLocalLock:
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds for each transaction; 0: no limit.",
+    help="Time limit per transaction, in seconds; 0: none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 @click.argument("data", nargs=-1)

@@ -40,10 +40,10 @@ def list_workloads(workloads: Sequence[Workload], *, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Workloads of your own, YAML; default: those that come with the program.",
 )
-@click.option("--list", "only_list", is_flag=True, help="List the workloads and end.")
+@click.option("--list", "only_list", is_flag=True, help="List the workloads, run none.")
 @click.option("--cluster", type=CLUSTER, help="A running cluster; default: one is started.")
 @tls_options
-@click.option("--with-tls", is_flag=True, help="A cluster that is started speaks TLS.")
+@click.option("--with-tls", is_flag=True, help="Start a cluster that speaks TLS.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
@@ -61,7 +61,9 @@ def list_workloads(workloads: Sequence[Workload], *, as_json: bool) -> None:
     " those of Java clients.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Write latencies there, as SVG.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="File to which to write the latencies, as SVG."
+)
 def bench(
     names: tuple[str, ...],
     path: Path | None,
@@ -82,7 +84,9 @@ def bench(
     multiple of what this machine alone does in the same run.
     """
     if cluster is not None and with_tls:
-        raise click.UsageError("--with-tls is for a cluster that is started; use --tls-ca ...")
+        raise click.UsageError(
+            "--with-tls is for a cluster that this command starts; for a running one give --tls-ca"
+        )
     # Imported late: a server's process imports these commands, too, and never uses the benchmark.
     from waltz.bench.benchmark import report, run_all
     from waltz.bench.plot import write_plot

@@ -35,7 +35,7 @@ SERVED_SECONDS_DEFAULT = 60.0
     "--to",
     type=click.IntRange(1, PARTITIONS_MAX),
     required=True,
-    help="The new number of partitions, the old ones included.",
+    help="New number of partitions, the old ones included.",
 )
 @click.option(
     "--despite-earlier-clients",
@@ -47,7 +47,7 @@ SERVED_SECONDS_DEFAULT = 60.0
     type=click.FloatRange(min=0.0),
     default=SERVED_SECONDS_DEFAULT,
     show_default=True,
-    help="How long to wait until servers serve the new partitions, in seconds.",
+    help="Time to wait until servers serve the new partitions, in seconds.",
 )
 @dry_run_option
 @json_option
@@ -106,8 +106,8 @@ def _carry_out(
         return place.run(work)
     except WaltzError as error:
         raise ConfigurationError(
-            f"{error}\nit was cut short; what is served has not changed: waltz cluster"
-            f" add-partitions --to {planned.to} finishes it"
+            f"{error}\nthe addition was cut short, and the partitions that are served have not"
+            f" changed: waltz cluster add-partitions --to {planned.to} finishes the addition"
         ) from error
 
 
@@ -129,8 +129,8 @@ def show_growth(planned: GrowthPlan, waiting: list[PartitionId] | None, *, dry_r
     print_changes(planned.before, planned.after)
     if dry_run:
         click.echo(
-            f"it would have {planned.to} partitions instead of {planned.counts.cluster}; nothing"
-            " was changed",
+            f"the cluster would have {planned.to} partitions instead of {planned.counts.cluster};"
+            " nothing was changed",
             err=True,
         )
     elif waiting is None:

@@ -24,7 +24,7 @@ from waltz.limits import PARTITIONS_MAX
     "partition_count",
     type=click.IntRange(1, PARTITIONS_MAX),
     required=True,
-    help="Partitions; their number can only grow.",
+    help="Number of partitions; it can only grow.",
 )
 @json_option
 def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) -> None:
@@ -60,12 +60,14 @@ def create(place: ClusterPlace, name: str, partition_count: int, as_json: bool) 
 @click.command()
 @cluster_options
 @click.option("-n", "--name", help="The cluster's name; asked for on a terminal.")
-@click.option("-f", "--force", is_flag=True, help="Whatever its name, and even if its servers run.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Whatever the cluster's name, and even if its servers run."
+)
 def delete(place: ClusterPlace, name: str | None, force: bool) -> None:
     """Delete a cluster's metadata. Its storage nodes' files stay, and belong to no cluster then."""
     if name is None and not force:
         if not sys.stdin.isatty():
-            raise click.UsageError("missing: --name, the cluster's name; or --force")
+            raise click.UsageError("the cluster's name is missing: give --name, or --force")
         name = click.prompt(
             f"This deletes the cluster at {place.root} of {place.coordinator}.\n"
             "Type its name to continue",

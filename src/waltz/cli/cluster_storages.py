@@ -42,7 +42,9 @@ from waltz.types import Address, PartitionId, ReplicaId
 Change: TypeAlias = Callable[[StoragePlacement], StoragePlacement]
 
 FORCE_REMEDY = "; --force does it nevertheless"
-HINT_TO_TAKE = "the node has to take them, too: waltz admin storage sync-partitions"
+HINT_TO_TAKE = (
+    "the storage node has to take these partitions, too: waltz admin storage sync-partitions"
+)
 
 
 def storage_option(*names: str, text: str) -> Callable[[Any], Any]:
@@ -59,7 +61,7 @@ def force_option(text: str) -> Callable[[Any], Any]:
     return click.option("-f", "--force", is_flag=True, help=text)
 
 
-storage = storage_option("-s", "--storage", text="Its address as servers know it.")
+storage = storage_option("-s", "--storage", text="Address of the storage node, as servers know it.")
 
 
 def change_cluster(
@@ -163,7 +165,7 @@ def read_all_sessions(
     *("-a", "--admin-port", "--storage-admin-port"),
     type=click.IntRange(1, 65535),
     required=True,
-    help="Where tools connect, on the same host.",
+    help="Admin port of the storage node.",
 )
 @click.option(
     "-g", "--group", type=int, required=True, help="A group holds one copy of all partitions."
@@ -183,7 +185,7 @@ def add_storage(
 @click.command("remove-storage")
 @cluster_options
 @storage
-@force_option("Even if partitions' sessions still count on it.")
+@force_option("Even if store sessions still count on the node.")
 @dry_run_option
 @json_option
 def remove_storage(
@@ -275,9 +277,9 @@ def unassign(
 
 @click.command()
 @cluster_options
-@storage_option("-s", "--storage", text="The node that gives up its partitions.")
-@storage_option("-w", "--with", "joining", text="The node that holds them from then on.")
-@click.option("-p", "--partition", "partition_ids", type=PARTITIONS, help="Only these.")
+@storage_option("-s", "--storage", text="Storage node that gives up its partitions.")
+@storage_option("-w", "--with", "joining", text="Storage node that takes these partitions.")
+@click.option("-p", "--partition", "partition_ids", type=PARTITIONS, help="Only these partitions.")
 @dry_run_option
 @json_option
 def exchange(
@@ -305,7 +307,9 @@ def exchange(
 
 @click.command("auto-assign")
 @cluster_options
-@click.option("-g", "--group", type=int, required=True, help="Whose nodes share all partitions.")
+@click.option(
+    "-g", "--group", type=int, required=True, help="Group whose nodes share all partitions."
+)
 @dry_run_option
 @json_option
 def auto_assign(place: ClusterPlace, group: int, dry_run: bool, as_json: bool) -> None:

@@ -96,7 +96,10 @@ def assignment(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
         yield f"{text} {coordinator} to do: look at its log if it lasts", facts.partition_ids
     addresses = [each.address for each in membership.descriptors.values()]
     for address in sorted({each for each in addresses if addresses.count(each) > 1}):
-        yield f"two servers run at {address}; one of them may be a dead one's leftover", ()
+        yield (
+            f"two servers run at {address}; one of the two entries may be that of a dead server",
+            (),
+        )
     for server_id in sorted(membership.assignment.servers.keys() - membership.descriptors.keys()):
         if held := facts.owned(server_id):
             yield f"server {server_id} is not running, and still owns them", held
@@ -115,7 +118,7 @@ def servers(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
         if missing := owned - answers.assigned:
             yield f"server {address} owns them and does not know it", missing
         if surplus := answers.assigned - owned:
-            yield f"server {address} believes to own them and does not", surplus
+            yield f"server {address} believes that it owns them, and does not own them", surplus
         if answers.coordinator_problem is not None:
             yield f"server {address}: {answers.coordinator_problem}", owned
 
@@ -189,8 +192,8 @@ def quorum(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
         else:
             yield (
                 Unknown(
-                    f"{len(good)} of {len(replicas)} replicas are known to take part;"
-                    f" it is not known of {', '.join(unsure)}"
+                    f"{len(good)} of {len(replicas)} replicas are known to take part; unknown:"
+                    f" {', '.join(unsure)}"
                 ),
                 (number,),
             )
@@ -248,7 +251,7 @@ def health(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
             if number in ill or (report is not None and report.writable == 1):
                 continue
             if report is None:
-                yield Unknown(f"server {address} says nothing of them"), (number,)
+                yield Unknown(f"server {address} does not report on them"), (number,)
             elif report.writable == 0:
                 yield f"server {address} takes no appends: {report.reason}", (number,)
             else:

@@ -29,7 +29,7 @@ timeout_option = click.option(
     type=click.FloatRange(min=0.1),
     default=ANSWER_SECONDS_DEFAULT,
     show_default=True,
-    help="Seconds that each question waits for its answer.",
+    help="Time limit per question, in seconds.",
 )
 
 
@@ -58,7 +58,9 @@ async def gather_facts(host: Host, root: str, seconds: float) -> Facts:
 
 @click.command()
 @cluster_options
-@click.option("-p", "--partition", "partition_ids", type=PARTITIONS, help="Judge only these.")
+@click.option(
+    "-p", "--partition", "partition_ids", type=PARTITIONS, help="Judge only these partitions."
+)
 @timeout_option
 @json_option
 def verify(

@@ -37,7 +37,7 @@ def read_settings(
                 f"cannot read the configuration {path}: {error.strerror}"
             ) from error
         except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason}") from error
+            raise ConfigurationError(f"{path} is not text in UTF-8: {error.reason}") from error
     else:
         # Of the two ways to the coordinator only one has an option.
         needed = [key for key in keys if key.required or key.name == COORDINATOR_ADDRESS.name]

@@ -125,10 +125,12 @@ def load_deserializer(text: str | None) -> Deserializer | None:
 @click.option("--metadata", "-m", is_flag=True, help="ID, request ID, header, size, place.")
 @click.option("--records", "-r", is_flag=True, help="The data: as text, else in hex.")
 @click.option("--header", is_flag=True, help="The header of each segment file.")
-@click.option("--transaction", "-t", type=click.IntRange(min=0), help="This one only.")
-@click.option("--from", "start", type=click.IntRange(min=0), help="The first one.")
-@click.option("--to", "last", type=click.IntRange(min=0), help="The last one.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most this many per partition.")
+@click.option("--transaction", "-t", type=click.IntRange(min=0), help="Only this transaction.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="First transaction.")
+@click.option("--to", "last", type=click.IntRange(min=0), help="Last transaction.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="At most this many transactions per partition."
+)
 @click.option("--deserializer", "-d", help="module:callable that makes data readable.")
 @json_option
 def dump(
@@ -306,7 +308,7 @@ def readable_data(data: bytes, deserializer: Deserializer | None) -> dict[str, s
 
 @click.command()
 @path_argument("DIRECTORY|PARTITION")
-@click.option("--to", "last", type=click.IntRange(min=0), help="Up to this transaction.")
+@click.option("--to", "last", type=click.IntRange(min=0), help="Last transaction of the digest.")
 @json_option
 def checksum(path: Path, last: int | None, as_json: bool) -> None:
     """Print a digest of each partition's records, to compare replicas: up to the low-water mark,

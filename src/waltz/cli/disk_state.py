@@ -90,13 +90,13 @@ def overview_of(
 
 @click.command("inspect")
 @path_argument("DIRECTORY")
-@click.option("--all", "show_all", is_flag=True, help="Partitions that are not assigned, too.")
+@click.option("--all", "show_all", is_flag=True, help="Show partitions that are not assigned, too.")
 @json_option
 def inspect_directory(path: Path, show_all: bool, as_json: bool) -> None:
     """Show which cluster and node a storage directory belongs to, and its partitions."""
     directory = target_at(path).directory
     if directory is None:
-        raise WrongCallError(f"{path} is in no storage directory: give one")
+        raise WrongCallError(f"{path} is not in a storage directory; give a path in one")
     promises = read_promises(disk_door, directory, wait_for_writer)
     control = promises.control
     if control is None:
@@ -174,8 +174,8 @@ def access_text(assigned: bool | None, readable: bool | None, writable: bool | N
 
 @click.command("control-file")
 @path_argument("FILE|DIRECTORY")
-@click.option("--partition", type=click.IntRange(min=0), help="This one only.")
-@click.option("--assigned", is_flag=True, help="Those that are assigned only.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("--assigned", is_flag=True, help="Only partitions that are assigned.")
 @json_option
 def control_file(path: Path, partition: int | None, assigned: bool, as_json: bool) -> None:
     """Show the control file: what was promised for each partition, both structs of it."""
@@ -276,7 +276,7 @@ def show_control(control: Control, entries: Sequence[ControlEntry]) -> None:
 @click.option(
     "--transaction", type=click.IntRange(min=0), help="This one only, in a partition or segment."
 )
-@click.option("--data-checksums", is_flag=True, help="The client's CRC-32 of the data, too.")
+@click.option("--data-checksums", is_flag=True, help="Check the client's CRC-32 of the data, too.")
 @json_option
 def verify_path(path: Path, transaction: int | None, data_checksums: bool, as_json: bool) -> None:
     """Check a storage directory, a partition directory or a segment file: every record, every index

@@ -43,12 +43,12 @@ async def refuse_to_be_missed(
             unreached(
                 bind,
                 tls,
-                f"the cluster knows {shown}{more}, by addresses that are not loopback, so that"
-                " others may be on other machines",
+                f"the cluster knows {shown}{more} by addresses that are not loopback, so those"
+                " processes may be on other machines",
             )
         )
     log.info(
-        "listens_on_loopback address=%s: no other machine reaches it, for %s is not set and"
+        "listens_on_loopback address=%s: no other machine reaches this address; %s is not set and"
         " peers are not authenticated",
         bound, bind.name,
     )  # fmt: skip

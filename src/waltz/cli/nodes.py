@@ -200,7 +200,7 @@ async def until_told(
     done, _ = await asyncio.wait({stopping}, timeout=shutdown_seconds)
     if not done:
         # A thread that a disk holds up cannot be ended, and would keep the process from ending.
-        for line in unfinished() or ["nothing that it knows of is left"]:
+        for line in unfinished() or ["no known work is left"]:
             log.error("stop_unfinished %s", line)
         log.error("stop_took_too_long seconds=%g", shutdown_seconds)
         logging.shutdown()

@@ -123,11 +123,13 @@ async def _check_destination(admin: Conversation, job: CopyJob) -> None:
     command = f"-s {job.destination.admin} -p {job.partition_id}"
     if found is None:
         raise ConfigurationError(
-            f"{where} is not taken by the node: waltz admin storage add-partition {command}"
+            f"{where} has not been added to that node; run waltz admin storage add-partition"
+            f" {command} first"
         )
     if found:
         raise ConfigurationError(
-            f"{where} is in use by servers: waltz admin storage availability {command} -o false"
+            f"{where} is in use by servers; run waltz admin storage availability {command} -o"
+            " false first"
         )
 
 
@@ -146,7 +148,7 @@ def _check_expendable(
     if last > mark and state is not None and state.closing_high_water_mark is None:
         raise ConfigurationError(
             f"storage node {replica_id} holds transactions {mark + 1} to {last} of partition"
-            f" {job.partition_id}, which would be cut, and its store session counts on them; wait"
+            f" {job.partition_id}, which the copy would cut and the store session counts on; wait"
             " until its server has opened a session without the node (waltz status)"
         )
 

@@ -35,7 +35,7 @@ class RequestIdType(click.ParamType):  # type: ignore[type-arg]
     type=click.IntRange(min=-1),
     default=-1,
     show_default=True,
-    help="The append is behind this transaction, if it is in the log.",
+    help="Transaction after which to search the log.",
 )
 @click.option(
     "--timeout",

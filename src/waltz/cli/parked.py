@@ -48,7 +48,7 @@ class MarksPlace:
             engine = sqlalchemy.create_engine(self.url, poolclass=sqlalchemy.NullPool)
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise ConfigurationError(
-                f"not a database: {error}; expected an SQLAlchemy URL, as"
+                f"not a database URL: {error}; expected an SQLAlchemy URL, as"
                 " postgresql+psycopg://user@host/name or sqlite:////path/app.db"
             ) from None
         try:
@@ -200,7 +200,7 @@ def retry(place: MarksPlace, partition: int, transaction: int) -> None:
 @parked.command()
 @place_options
 @transaction_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Ask no question.")
 def drop(place: MarksPlace, partition: int, transaction: int, yes: bool) -> None:
     """Forget a parked transaction. It stays in the log, and is never applied here."""
     with place.engine() as engine:
@@ -217,7 +217,7 @@ def _one(
 ) -> ParkedTransaction:
     """Return the parked transaction. Raises NotFoundError."""
     if not place.parked.exists(engine):
-        raise NotFoundError("nothing is parked there")
+        raise NotFoundError("no transaction is parked in that database")
     with engine.connect() as connection:
         return place.parked.one(connection, partition, transaction)
 

@@ -29,7 +29,7 @@ EVERY = click.option(
     "--every",
     type=click.FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
-    help="Run until stopped; look for more every SECONDS.",
+    help="Run until stopped; look for new transactions every SECONDS.",
 )
 
 
@@ -246,7 +246,9 @@ def _read_derived(path: Path) -> PipelineDefinition:
     """Return the definition. Raises ConfigurationError: it derives nothing."""
     wanted = _read(path)
     if wanted.kind == "audit":
-        raise ConfigurationError(f"{path} is an audit, which keeps nothing: use `run`")
+        raise ConfigurationError(
+            f"{path} is an audit, which keeps nothing; use `waltz pipeline run`"
+        )
     return wanted
 
 

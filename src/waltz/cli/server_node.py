@@ -157,7 +157,7 @@ async def run_servers(
 @click.option("--coordinator", type=COORDINATOR, help="host:port or zookeeper://host:port/root.")
 @click.option("--address", type=ADDRESS, help="Address for clients.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
-@click.option("--advertised", type=ADDRESS, help="Address that clients use, if not --address.")
+@click.option("--advertised", type=ADDRESS, help="Address that clients are told, if it differs.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
 @click.option("--tls-cert", type=click.Path(), help="Certificate of this process, PEM.")
 @click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")

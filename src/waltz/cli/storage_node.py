@@ -160,10 +160,8 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 @click.option("--address", type=ADDRESS, help="Address for servers.")
 @click.option("--admin-address", type=ADDRESS, help="Address for tools.")
 @click.option("--http-address", type=ADDRESS, help="/health, /live, /metrics; default: no HTTP.")
-@click.option(
-    "--advertised", type=ADDRESS, help="The address that the cluster knows, if it differs."
-)
-@click.option("--segment-size-threshold", type=int, help="Bytes that complete a segment.")
+@click.option("--advertised", type=ADDRESS, help="Address that the cluster knows, if it differs.")
+@click.option("--segment-size-threshold", type=int, help="Size of a complete segment, in bytes.")
 @click.option("--disk-free-min", help="Refuse appends with less free: 5%, 64MiB.")
 @click.option("--tls-ca", type=click.Path(), help="Trusted CAs, PEM.")
 @click.option("--tls-cert", type=click.Path(), help="Certificate of this process, PEM.")

@@ -99,8 +99,8 @@ def data_address(target: StorageTarget) -> Address:
     """Return the port for servers. Raises click.UsageError: it is not known."""
     if target.data is None:
         raise click.UsageError(
-            f"the cluster does not know {target}: say where servers connect to it, with the option"
-            " for its storage port"
+            f"the cluster does not know {target}: give its data port, with the option for the"
+            " storage port"
         )
     return target.data
 

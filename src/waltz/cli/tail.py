@@ -111,7 +111,12 @@ def request_ids_of(run: waltz.TransactionColumns) -> Iterator[waltz.RequestId]:
     help="May be repeated; default: all partitions.",
 )
 @click.option(
-    "--from", "start", type=StartType(), default=LATEST, show_default=True, help="Where to begin."
+    "--from",
+    "start",
+    type=StartType(),
+    default=LATEST,
+    show_default=True,
+    help="Transaction to begin with.",
 )
 @click.option(
     "-n",
@@ -119,7 +124,9 @@ def request_ids_of(run: waltz.TransactionColumns) -> Iterator[waltz.RequestId]:
     type=click.IntRange(min=0),
     help="Begin with the last N transactions of each partition.",
 )
-@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
+@click.option(
+    "--follow/--no-follow", default=True, show_default=True, help="Wait for new transactions."
+)
 @click.option("--request-ids", is_flag=True, help="Print client/generation/partition/sequence.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(

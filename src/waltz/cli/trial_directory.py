@@ -101,7 +101,7 @@ class ClusterFile:
         such a value."""
         if value["format"] != FORMAT_VERSION:
             raise ConfigurationError(
-                f"format {value['format']} is not known; this version reads {FORMAT_VERSION}"
+                f"the file has format {value['format']}; this release reads format {FORMAT_VERSION}"
             )
         return cls(
             str(value["name"]),
@@ -296,8 +296,8 @@ def plan_cluster(
     """
     if host in EVERYWHERE:
         raise ConfigurationError(
-            f"--host {host} is not an address to connect to, and the cluster knows"
-            " its processes by theirs; give the one by which other machines reach this one"
+            f"--host {host} is not an address to connect to; give the address by which other"
+            " machines reach this one: the cluster knows its processes by it"
         )
     ports = choose_ports(host, port, 1 + servers + 2 * STORAGE_NODES)
     first, *rest = (Address(host, number) for number in ports)

@@ -128,7 +128,7 @@ class Supervisor:
         write_cluster_file(self._directory, self._cluster, ready=ready, processes=processes)
 
     def _note_restart(self) -> None:
-        console.print("[yellow]ZooKeeper ended[/]; it is started again")
+        console.print("[yellow]ZooKeeper ended[/]; starting it again")
         self.note(ready=self._ready)
 
     async def start(self) -> None:
@@ -357,9 +357,12 @@ def up(
     its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.
     """
     if zookeeper and coordinator is not None:
-        raise click.UsageError("--zookeeper runs one, --coordinator names another; give one")
+        raise click.UsageError(
+            "--zookeeper and --coordinator exclude each other: the first runs a ZooKeeper, the"
+            " second names one"
+        )
     if coordinator is not None and not isinstance(coordinator, ZooKeeperAddress):
-        raise click.UsageError("--coordinator takes zookeeper://host:port/root here")
+        raise click.UsageError("--coordinator of `waltz up` expects zookeeper://host:port/root")
     directory = directory.absolute()
     prepare_directory(directory)
     unlock = lock_directory(directory)

@@ -171,7 +171,9 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
             # Sampled first: the state that execute reads is that of the mark, or newer.
             is_wanted = submission.execute(submission.runner.application.high_water_mark)
         except BaseException as error:
-            cancelled = SubmitCancelledError("interrupted: nothing was sent")
+            cancelled = SubmitCancelledError(
+                "the call was interrupted before the transaction was sent"
+            )
             reason = error if isinstance(error, Exception) else cancelled
             tell_exception(submission, reason)
             submissions.withdraw(submission, reason)

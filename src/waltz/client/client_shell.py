@@ -221,7 +221,7 @@ class AsyncWaltzClient(ClientFacts):
                 if mark < marks.get(number, mark + 1)
             ]
             raise OperationTimeoutError(
-                f"not applied in {timeout_seconds} s: {'; '.join(missing)}"
+                f"transactions were not applied in {timeout_seconds} s: {'; '.join(missing)}"
             ) from None
         finally:
             for task in tasks:
@@ -258,7 +258,9 @@ class AsyncWaltzClient(ClientFacts):
         try:
             return await asyncio.wait_for(asking, timeout_seconds)
         except TimeoutError:
-            raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
+            raise OperationTimeoutError(
+                f"no server gave the outcome in {timeout_seconds} s"
+            ) from None
 
     async def ask_servers(self) -> dict[Address, ServerReport | UnavailableError]:
         """Ask every server that serves a partition how it is (CI-31).
@@ -400,7 +402,9 @@ class AsyncWaltzClient(ClientFacts):
             if not done.cancel():
                 done.exception()
             if isinstance(error, TimeoutError):
-                raise OperationTimeoutError(f"not sent in {context.timeout_seconds} s") from None
+                raise OperationTimeoutError(
+                    f"the transaction was not sent in {context.timeout_seconds} s"
+                ) from None
             raise
         return await done
 
@@ -435,7 +439,10 @@ class AsyncWaltzClient(ClientFacts):
             await engine.call(partial(tell_refusal, submission))
             submissions.finish(submission)
         except asyncio.CancelledError:
-            submissions.fail(submission, SubmitCancelledError("nothing was sent"))
+            submissions.fail(
+                submission,
+                SubmitCancelledError("the call was cancelled before the transaction was sent"),
+            )
             raise
         except Exception as error:
             if engine.error is not None:  # the workers may be gone

@@ -190,7 +190,7 @@ class ClientEngine:
     def check_partition(self, partition_id: int) -> None:
         count = self.snapshot.partition_count
         if not 0 <= partition_id < count:
-            raise NotFoundError(f"partition {partition_id}; expected 0 to {count - 1}")
+            raise NotFoundError(f"there is no partition {partition_id}; expected 0 to {count - 1}")
 
     def check_loop(self) -> None:
         if self._loop is not None and running_loop() is not self._loop:
@@ -238,7 +238,10 @@ class ClientEngine:
             self.check_open()
             self._partitions = chosen
             leaving = [each for number, each in self.runners.items() if number not in chosen]
-            error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
+            error = PartitionInactiveError(
+                "the partition is no longer active; the client's active partitions are"
+                f" {sorted(chosen)}"
+            )
             seconds_max = self._options.mount_seconds_max
             await deactivate(leaving, self.submissions, error, seconds_max, self.nudge_all)
             for runner in leaving:
@@ -313,7 +316,7 @@ class ClientEngine:
 
     def _crash(self, error: BaseException) -> None:
         """A task of the client failed: nothing can be relied on any more."""
-        self._end(ClientClosedError(f"client failed: {error!r}"))
+        self._end(ClientClosedError(f"the client has failed: {error!r}"))
 
     def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
         """Nothing of the other cluster was taken, and nothing will be: the client ends."""
@@ -333,7 +336,9 @@ class ClientEngine:
 
     async def _close(self) -> None:
         # Calls that wait are told something else than calls that come from now on.
-        error = self.error or ClientClosedError("client closed before the outcome was known")
+        error = self.error or ClientClosedError(
+            "the client was closed before the outcome was known"
+        )
         self._refuse(AlreadyClosedError())
         for runner in self.runners.values():
             runner.gate.fail(error)

@@ -77,7 +77,7 @@ class ClusterNotes(Closable):
 
     def _path(self, name: str) -> str:
         if "/" in name:
-            raise LocalProtocolError(f"not the name of a note: {name!r}")
+            raise LocalProtocolError(f"{name!r} is not the name of a note; expected no /")
         path = self._paths.note(name)
         check_path(path)
         return path

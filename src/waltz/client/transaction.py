@@ -245,7 +245,9 @@ def _checked(locks: Iterable[Lock]) -> tuple[Locks, tuple[PartitionLocalLock, ..
     """Return the hashes of locks of one kind, and the locks."""
     found = tuple(locks)
     if len(found) > LOCKS_MAX:
-        raise LocalProtocolError(f"{len(found)} locks of one kind; expected at most {LOCKS_MAX}")
+        raise LocalProtocolError(
+            f"{len(found)} locks of one kind in one transaction; expected at most {LOCKS_MAX}"
+        )
     try:
         return tuple(map(_HASH_OF, found)), cast(tuple[PartitionLocalLock, ...], found)
     except AttributeError:  # some of them are pairs

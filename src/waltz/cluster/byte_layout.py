@@ -90,7 +90,7 @@ class Parts:
         try:
             self.write(parts, value)
         except struct.error as error:
-            raise LocalProtocolError(f"{value!r} does not fit its metadata: {error}") from error
+            raise LocalProtocolError(f"{value!r} cannot be encoded as metadata: {error}") from error
         return b"".join(parts)
 
     def decode(self, data: bytes) -> tuple[Any, ...]:

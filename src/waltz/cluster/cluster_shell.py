@@ -125,7 +125,9 @@ async def create_cluster(
             if path == paths.store:
                 for other, version in written.items():
                     if (await coordinator.read(other)).version != version:
-                        raise VersionConflictError(f"another creation has written {other}")
+                        raise VersionConflictError(
+                            f"another process is creating this cluster: it has written node {other}"
+                        )
             version = (await coordinator.read(path)).version
             written[path] = await coordinator.write(path, data, version=version)
 
@@ -271,10 +273,11 @@ async def register_storage_directory(
             if node.data == data and other != replica_id:
                 raise ForeignDirectoryError(
                     f"storage directory {directory_id} is that of storage node {other}, not of"
-                    f" {replica_id}: it was moved or copied. Start the node as {other}; or, if the"
-                    f" directory was copied, give {replica_id} an empty one; or, if {other} is gone"
-                    f" for good, waltz cluster remove-storage -s {other}, or, if the cluster does"
-                    f" not know it, delete the coordinator's node {paths.storage_directory(other)}"
+                    f" {replica_id}: it was moved or copied. Start the node as {other}; or, if"
+                    f" the directory was copied, give {replica_id} an empty directory; or, if"
+                    f" {other} is gone for good, waltz cluster remove-storage -s {other}, or, if"
+                    " the cluster does not know it, delete the coordinator's node"
+                    f" {paths.storage_directory(other)}"
                 )
         path = paths.storage_directory(replica_id)
         try:

@@ -16,7 +16,7 @@ from waltz.host import Coordinator
 T = TypeVar("T")
 
 KEPT_SECONDS: Final = 30.0
-"""How long a connection is kept after the last question."""
+"""Time for which a connection is kept after the last question."""
 
 
 class KeptCoordinator:

@@ -43,11 +43,14 @@ def check_growth(counts: PartitionCounts, to: int) -> None:
     too large, another one was begun, or the values contradict each other."""
     if counts.cluster > counts.store:
         raise ConfigurationError(
-            f"the cluster parameters have {counts.cluster} partitions, the store parameters"
-            f" {counts.store}: nothing writes that"
+            f"the cluster parameters have {counts.cluster} partitions and the store parameters"
+            f" {counts.store}; expected at least {counts.cluster} in the store parameters, which"
+            " grow first"
         )
     if to > PARTITIONS_MAX:
-        raise ConfigurationError(f"{to} partitions; expected at most {PARTITIONS_MAX}")
+        raise ConfigurationError(
+            f"the cluster would have {to} partitions; expected at most {PARTITIONS_MAX}"
+        )
     if to < counts.cluster:
         raise ConfigurationError(
             f"the cluster has {counts.cluster} partitions, and that number never gets smaller:"

@@ -103,8 +103,8 @@ class PartitionMetadata:
         for found_id, replica_id, replica_session_id, mark in states:
             if found_id != partition_id or replica_id in replica_states:
                 raise RemoteProtocolError(
-                    f"replica {found_id}@{replica_id} in the metadata of partition {partition_id};"
-                    " expected one of it, once"
+                    f"replica {found_id}@{replica_id} in the metadata of partition"
+                    f" {partition_id}; expected each replica of this partition once"
                 )
             replica_states[ReplicaId(replica_id)] = ReplicaState(
                 SessionId(replica_session_id),

@@ -72,8 +72,8 @@ async def _check_removable(
     ]
     if strange:
         raise ConfigurationError(
-            f"below {paths.root} there is what belongs to no cluster, or to another one:"
-            f" {', '.join(strange)}; remove that first"
+            f"below {paths.root} there are nodes of no cluster, or of another one:"
+            f" {', '.join(strange)}; remove those nodes first"
         )
     with contextlib.suppress(NoNodeError):
         if running := await coordinator.children(paths.server_descriptors):

@@ -73,5 +73,7 @@ def decode_counter(data: bytes) -> int:
 
 def _checked_partition_count(count: int) -> int:
     if not 0 < count <= PARTITIONS_MAX:
-        raise RemoteProtocolError(f"{count} partitions; expected 1 to {PARTITIONS_MAX}")
+        raise RemoteProtocolError(
+            f"the store parameters have {count} partitions; expected 1 to {PARTITIONS_MAX}"
+        )
     return count

@@ -46,10 +46,11 @@ def check_path(path: str) -> None:
         or not parts
         or any(not part.strip() or part in (".", "..") or "\0" in part for part in parts)
     ):
-        raise LocalProtocolError(f"not a node path: {path!r}; expected /name/name")
+        raise LocalProtocolError(f"{path!r} is not a node path; expected /name/name")
     if len(path) > COORDINATOR_PATH_CHARACTERS_MAX:
         raise LocalProtocolError(
-            f"node path of {len(path)} characters; the limit is {COORDINATOR_PATH_CHARACTERS_MAX}"
+            f"the node path has {len(path)} characters; expected at most"
+            f" {COORDINATOR_PATH_CHARACTERS_MAX}"
         )
 
 
@@ -114,7 +115,7 @@ class Tree:
             raise NodeExistsError(f"node exists: {path}")
         _check_size(path, data)
         if self._count >= COORDINATOR_NODES_MAX:
-            raise CoordinationError(f"the tree is full: {self._count} nodes")
+            raise CoordinationError(f"the tree is full: it has {self._count} nodes")
         parent.children[name] = _Entry(data, owner)
         parent.child_version += 1
         self._count += 1
@@ -199,7 +200,8 @@ def _check_version(path: str, entry: _Entry, version: int) -> None:
 def _check_size(path: str, data: bytes | None) -> None:
     if data is not None and len(data) > COORDINATOR_NODE_BYTES_MAX:
         raise CoordinationError(
-            f"{len(data)} bytes for node {path}; the limit is {COORDINATOR_NODE_BYTES_MAX}"
+            f"the data for node {path} has {len(data)} bytes; expected at most"
+            f" {COORDINATOR_NODE_BYTES_MAX}"
         )
 
 
@@ -223,7 +225,7 @@ def _entry_from_document(document: object, path: str) -> _Entry:
         } if version >= 0 and child_version >= len(children):
             pass
         case _:
-            raise RemoteProtocolError(f"not a node at {path} of a saved tree")
+            raise RemoteProtocolError(f"the saved tree has no valid node at {path}")
     try:
         entry = _Entry(
             None if data is None else b64decode(data, validate=True), None, version, child_version
@@ -235,5 +237,7 @@ def _entry_from_document(document: object, path: str) -> _Entry:
         check_path(child_path)
         entry.children[name] = _entry_from_document(child, child_path)
     if (child_version + len(children)) % 2:
-        raise RemoteProtocolError(f"child version {child_version} of node {path} cannot be")
+        raise RemoteProtocolError(
+            f"node {path} of a saved tree has the child version {child_version}; expected 0 or more"
+        )
     return entry

@@ -40,28 +40,29 @@ COORDINATOR_ADDRESS: Final = Key(
     kind=coordinator(),
     default_text="**required**, or zookeeper.connectString",
     option="--coordinator",
-    description="Where the cluster's metadata is: the embedded coordinator, which `waltz up` runs,"
-    " or a ZooKeeper.",
+    description="Address of the cluster's metadata: the embedded coordinator, which `waltz up`"
+    " runs, or a ZooKeeper.",
 )
 ZOOKEEPER_CONNECT: Final = Key(
     name="zookeeper.connectString",
     kind=connect_string(),
     default_text="**required**, or coordinator.address",
-    description="ZooKeeper's addresses; the original's way to say where the metadata is.",
+    description="Addresses of the ZooKeeper that has the cluster's metadata; Java Waltz's key for"
+    " it.",
 )
 ZOOKEEPER_TIMEOUT: Final = Key(
     name="zookeeper.sessionTimeout",
     kind=whole_number(1, 1 << 31, "milliseconds"),
     default=ZOOKEEPER_SESSION_MILLISECONDS,
-    description="How long ZooKeeper waits for a process that has gone silent; with"
+    description="Time after which ZooKeeper ends the session of a silent process; only with"
     " zookeeper.connectString.",
 )
 CLUSTER_ROOT: Final = Key(
     name="cluster.root",
     kind=node_path(),
     default="/waltz",
-    description="Where the cluster's data is in ZooKeeper, below the chroot if there is one; with"
-    " zookeeper.connectString.",
+    description="Path of the cluster's metadata in ZooKeeper, below the chroot if there is one;"
+    " only with zookeeper.connectString.",
 )
 
 ZOOKEEPER_KEYS: Final[tuple[Key[Any], ...]] = (ZOOKEEPER_CONNECT, ZOOKEEPER_TIMEOUT, CLUSTER_ROOT)
@@ -70,8 +71,8 @@ ZOOKEEPER_SECURE: Final = Key(
     name="zookeeper.client.secure",
     kind=boolean(),
     default=False,
-    description="Whether TLS is spoken with ZooKeeper, on its `secureClientPort`. ZooKeeper's own"
-    " name for it, as those below `zookeeper.ssl`.",
+    description="Whether to speak TLS with ZooKeeper, on its `secureClientPort`. This key, like"
+    " those below `zookeeper.ssl`, has the name that ZooKeeper gives it.",
 )
 ZOOKEEPER_TLS: Final = tls_keys("zookeeper.ssl")
 """The keys for TLS with ZooKeeper; `ZOOKEEPER_SECURE` replaces the one for plain connections."""
@@ -79,13 +80,15 @@ ZOOKEEPER_TLS: Final = tls_keys("zookeeper.ssl")
 ZOOKEEPER_USER: Final = Key(
     name="zookeeper.auth.user",
     kind=text(),
-    description="Who this process is to ZooKeeper, in its `digest` scheme; with the password.",
+    description="User as which this process authenticates to ZooKeeper, by its `digest` scheme;"
+    " needs zookeeper.auth.password.",
     guarded="zookeeper.auth",
 )
 ZOOKEEPER_PASSWORD: Final = Key(
     name="zookeeper.auth.password",
     kind=text(),
-    description="That user's password. Let the connection be secure, or it is sent as it is.",
+    description="Password of that user. Without TLS it is sent in plain text: set"
+    " zookeeper.client.secure.",
     secret=True,
     guarded="zookeeper.auth",
 )
@@ -93,9 +96,10 @@ ZOOKEEPER_ACL: Final = Key(
     name="zookeeper.acl",
     kind=acl(),
     default=ZooKeeperAcl.OPEN,
-    description="Who may read and change the nodes that are made from now on: everybody, or whoever"
-    " has made them, by user or certificate. Java Waltz makes open ones, so all processes of a"
-    " cluster with Java peers need `open`, and those of a cluster without one the same user.",
+    description="Access to the ZooKeeper nodes that this process creates: `open` lets everybody"
+    " read and change them, `creator` only the user or certificate that created them."
+    " Java Waltz creates open nodes, so every process of a cluster with Java peers"
+    " needs `open`; with `creator` all processes need the same user.",
 )
 ZOOKEEPER_ACCESS_KEYS: Final[tuple[Key[Any], ...]] = (
     ZOOKEEPER_SECURE,
@@ -123,8 +127,9 @@ def weigh_with_coordinator(
     settings, faults = weigh(keys, _over_the_file(given), one_of=ways)
     if not settings.is_set(ZOOKEEPER_CONNECT):
         settings.warnings += tuple(
-            f"{key.name} ({given[key.name].origin}) has no effect: it goes with"
-            f" {ZOOKEEPER_CONNECT.name}, and {COORDINATOR_ADDRESS.name} says it in its address"
+            f"{key.name} ({given[key.name].origin}) has no effect without"
+            f" {ZOOKEEPER_CONNECT.name}: with {COORDINATOR_ADDRESS.name} the address itself says"
+            " it"
             for key in ZOOKEEPER_KEYS
             if settings.is_set(key)
         )
@@ -148,23 +153,29 @@ def _access_faults(settings: Settings) -> list[str]:
     faults = tls_faults(settings, ZOOKEEPER_TLS, listens=False)
     is_secure = settings[ZOOKEEPER_SECURE] or not settings.is_sound(ZOOKEEPER_SECURE)
     faults += [
-        f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set that to true, too"
+        (
+            f"{key.name} is set and {ZOOKEEPER_SECURE.name} is not; set {ZOOKEEPER_SECURE.name} to"
+            " true"
+        )
         for key in ZOOKEEPER_TLS.all
         if settings.is_set(key) and not is_secure
     ]
     has_user = settings.is_set(ZOOKEEPER_USER)
     if has_user is not settings.is_set(ZOOKEEPER_PASSWORD):
         faults.append(
-            f"of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} one is set; set both"
+            f"only one of {ZOOKEEPER_USER.name} and {ZOOKEEPER_PASSWORD.name} is set; set both"
         )
     if ":" in (settings.get(ZOOKEEPER_USER) or ""):
-        faults.append(f"{ZOOKEEPER_USER.name} has a colon in it, which ends a user's name")
+        faults.append(
+            f"{ZOOKEEPER_USER.name} contains a colon; expected a name without one, since ZooKeeper"
+            " ends the name there"
+        )
     choice = settings[ZOOKEEPER_ACL]
     is_somebody = has_user or settings.is_set(ZOOKEEPER_TLS.certificate)
     if choice is ZooKeeperAcl.CREATOR and not is_somebody:
         faults.append(
-            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process is nobody to ZooKeeper; set"
-            f" {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
+            f"{ZOOKEEPER_ACL.name} is {choice.value} and this process does not authenticate to"
+            f" ZooKeeper; set {ZOOKEEPER_USER.name}, or {ZOOKEEPER_TLS.certificate.name}"
         )
     return faults
 
@@ -225,7 +236,7 @@ def warn_of_plain_zookeeper(settings: Settings, tls: TlsSettings) -> None:
         return
     if tls.plain_with is Plain.NEVER:
         warning = (
-            f"connections to ZooKeeper at {address.connect_string} are plain all the same: set"
-            f" {ZOOKEEPER_SECURE.name}, or keep them on a network that you trust"
+            f"connections to ZooKeeper at {address.connect_string} are plain nevertheless: set"
+            f" {ZOOKEEPER_SECURE.name}, or keep these connections on a network that you trust"
         )
         settings.warnings = (*settings.warnings, warning)

@@ -26,8 +26,9 @@ def bind_key(prefix: str, port_name: str) -> Key[str]:
         default_text=f"{ANY_HOST} with {prefix}.ssl.trustStore.location, {LOOPBACK_HOST} without it"
         f" or with {prefix}.ssl.plain: always",
         option="--address",
-        description=f"Where {port_name} listens: an address of this machine, or {ANY_HOST} for all"
-        " of them. Unless told otherwise no other machine reaches a port that believes everybody.",
+        description=f"Address at which {port_name} listens: one of this machine, or {ANY_HOST}"
+        " for all of them. By default no other machine reaches a port that does not"
+        " authenticate peers.",
     )
 
 
@@ -38,14 +39,14 @@ def http_keys(prefix: str) -> tuple[Key[int], Key[str]]:
         kind=port(),
         default_text="none: no HTTP",
         option="--http-address",
-        description="HTTP port: /health, /live and /metrics.",
+        description="Port for HTTP, which serves /health, /live and /metrics.",
     )
     bind = Key(
         name=f"{prefix}.jetty.bindAddress",
         kind=host_name(),
         default_text=f"that of {prefix}.bindAddress",
         option="--http-address",
-        description="Where the HTTP port listens. It asks nobody who they are.",
+        description="Address at which the HTTP port listens. HTTP requests are not authenticated.",
     )
     return port_key, bind
 
@@ -106,10 +107,10 @@ def unreached(bind: Key[str], tls: TlsKeys, why: str) -> str:
     """Return the text of the fault that a process on loopback cannot be reached, with the
     remedy."""
     return (
-        f"{bind.name} is not set, so that only {LOOPBACK_HOST} would be listened at, as everybody"
-        f" who connects would be believed; but {why}. Set {bind.name} ({ANY_HOST}: all addresses of"
-        f" this machine, as before; {LOOPBACK_HOST}: this machine only), or {tls.certificate.name}"
-        f" and {tls.authorities.name}"
+        f"{bind.name} is not set and peers are not authenticated, so this process would listen at"
+        f" {LOOPBACK_HOST} only; but {why}. Set {bind.name} ({ANY_HOST}: all addresses of this"
+        f" machine, as before; {LOOPBACK_HOST}: this machine only), or {tls.certificate.name} and"
+        f" {tls.authorities.name}"
     )
 
 

@@ -64,20 +64,20 @@ ONE_CACHE: Final = (
 NO_THRESHOLD: Final = (
     f"a feed counts as near the head while it is owed at most {FEED_RUN_RECORDS_MAX} transactions"
 )
-OWN_BATCHES: Final = "batches to the replicas are bounded in bytes, and made as large as they fit"
+OWN_BATCHES: Final = "batches to the replicas are bounded in bytes, not in records"
 OWN_PAUSES: Final = (
-    "pauses grow from 0.1 s, between store sessions to 20 s, as the original's do unless told"
-    " otherwise, between attempts to reach a storage node to 1 s"
+    "pauses grow from 0.1 s to 20 s between store sessions, as the original's do by default, and"
+    " to 1 s between attempts to reach a storage node"
 )
-NO_REGION: Final = "the original does nothing with it either"
+NO_REGION: Final = "the original ignores this key, too"
 
-BIND_ADDRESS: Final = bind_key("server", "clients' port")
+BIND_ADDRESS: Final = bind_key("server", "the clients' port")
 PORT: Final = Key(
     name="server.port",
     kind=port(),
     required=True,
     option="--address",
-    description="Clients connect here.",
+    description="Port to which clients connect.",
 )
 ADVERTISED_ADDRESS: Final = Key(
     name="server.advertisedAddress",
@@ -85,8 +85,8 @@ ADVERTISED_ADDRESS: Final = Key(
     default_text="server.port at server.bindAddress, or at the machine's name where that is all"
     " interfaces",
     option="--advertised",
-    description="The address that clients are told. Differs where ports are mapped, as in"
-    " containers.",
+    description="Address that clients are told to connect to. It differs from server.bindAddress"
+    " where ports are mapped, as in containers.",
 )
 
 
@@ -112,69 +112,70 @@ PREFERRED_PARTITIONS: Final = Key(
     name="server.preferredPartitions",
     kind=_partition_ids(),
     default_text="none",
-    description="Partitions this server would like to have. What it is told while it runs is kept"
-    " in the coordinator and comes before this.",
+    description="Partitions that this server prefers. `waltz admin server` changes them while the"
+    " server runs; the coordinator keeps that change, which then overrides this key.",
 )
 LOCK_TABLE_SIZE: Final = Key(
     name="server.optimisticLockTableSize",
     kind=whole_number(1, 1 << 26, "slots"),
     default=LOCK_TABLE_SLOTS,
-    description="Slots of each partition's lock table at first, 32 bytes each. They become more"
-    " with the locks that are undecided at a time, up to about a million: more of them let fewer"
-    " appends fail by mistake.",
+    description="Initial slots of each partition's lock table, 32 bytes per slot. The table grows"
+    " with the number of undecided locks, up to about a million slots; the more"
+    " slots, the fewer appends are refused because of a hash collision.",
 )
 FEED_CACHE_SIZE: Final = Key(
     name="server.feedCacheSize",
     kind=whole_number(1, 1 << 40, "bytes"),
     default=FEED_CACHE_BYTES,
-    description="Recent transactions that are kept in memory, headers and bodies of all partitions"
-    " together.",
+    description="Memory for recent transactions, headers and data of all partitions together.",
 )
 MIN_FETCH_SIZE: Final = Key(
     name="server.minFetchSize",
     kind=whole_number(1, 1_000_000, "transactions"),
     default=FEED_FETCH_MIN,
-    description="What a feed request grants a client at least before it has to ask again.",
+    description="Minimum number of transactions that the server grants per feed request before"
+    " the client has to ask again.",
 )
 CHECKPOINT_INTERVAL: Final = Key(
     name="storage.checkpointInterval",
     kind=whole_number(1, 1 << 40, "transactions"),
     default=CHECKPOINT_TRANSACTIONS,
-    description="Transactions after which a partition begins a new store session.",
+    description="Number of transactions after which a partition begins a new store session.",
 )
 RESTORE_TIMEOUT: Final = Key(
     name="server.connectionRestoreTimeout",
     kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
     default=CONNECTION_RESTORE_SECONDS,
-    description="How long a client whose connection broke may go on where it was, from version 5 of"
-    " the client protocol on. 0: not at all.",
+    description="Time within which a client can resume a broken connection, from version 5 of the"
+    " client protocol on. 0: clients cannot resume.",
 )
 IDLE_TIMEOUT: Final = Key(
     name="server.idleTimeout",
     kind=number(0, LOGICAL_SECONDS_LIMIT, "seconds"),
     default=IDLE_SECONDS_MAX,
-    description="A client that says nothing for so long is cut off, from version 5 of the client"
-    " protocol on; clients send a heartbeat three times as often. 0: none is.",
+    description="Time after which the server ends the connection of a silent client, from version"
+    " 5 of the client protocol on; clients send three heartbeats in that time. 0: the"
+    " server ends none.",
 )
 HANDSHAKE_TIMEOUT: Final = Key(
     name="server.handshakeTimeout",
     kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
     default=HANDSHAKE_SECONDS_MAX,
-    description="How long a client that has connected may take until it has said who it is: TLS,"
-    " Hello and handshake. Java processes that have just started need some of it.",
+    description="Time within which a client that has connected must have completed TLS, Hello and"
+    " handshake. A Java process that has just started is slow to do so.",
 )
 SHUTDOWN_TIMEOUT: Final = Key(
     name="server.shutdownTimeout",
     kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
     default=SHUTDOWN_SECONDS_MAX,
-    description="How long a stop may take. After that the process names what is stuck and ends"
-    " with status 1; other servers take its partitions over all the same.",
+    description="Maximum duration of a stop. After it the process names what is stuck and ends"
+    " with status 1; other servers take its partitions over nevertheless.",
 )
 HTTP_PORT, HTTP_BIND_ADDRESS = http_keys("server")
 COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
-    description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster as long"
-    " as it is in touch with it.",
+    description=f"{COORDINATOR_ADDRESS.description} The server is a member of the cluster while"
+    " it has a session there.",
 )
 
 TLS: Final = tls_keys("server.ssl")
@@ -230,7 +231,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     _unused("storage.maxBatchSize", whole_number(1, 1 << 31), OWN_BATCHES, "Records."),
     _unused("storage.initialRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
     _unused("storage.maxRetryInterval", whole_number(1, 1 << 31), OWN_PAUSES, "ms."),
-    _unused("server.region", text(), NO_REGION, "Where it runs."),
+    _unused("server.region", text(), NO_REGION, "Region in which the server runs."),
     *_as_of_storage("graphite"),
 )
 

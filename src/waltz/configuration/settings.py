@@ -126,7 +126,7 @@ def weigh(
 def _not_one(keys: Sequence[Key[Any]], given: Mapping[str, Given]) -> list[str]:
     there = [f"{key.name} ({given[key.name].origin})" for key in keys if key.name in given]
     if len(there) > 1:
-        return [f"{' and '.join(there)} say two things about one; keep the one that holds"]
+        return [f"{' and '.join(there)} exclude each other; keep one of them"]
     if keys and not there:
         first, *others = keys
         names = " or ".join(key.name for key in others)

@@ -98,21 +98,21 @@ PORT: Final = Key(
     kind=port(),
     required=True,
     option="--address",
-    description="Data port: servers connect here.",
+    description="Data port, to which servers connect.",
 )
 ADMIN_BIND_ADDRESS: Final = Key(
     name="storage.admin.bindAddress",
     kind=host_name(),
     default_text="that of storage.bindAddress",
     option="--admin-address",
-    description="Where the admin port listens.",
+    description="Address at which the admin port listens.",
 )
 ADMIN_PORT: Final = Key(
     name="storage.admin.port",
     kind=port(),
     required=True,
     option="--admin-address",
-    description="Admin port: tools connect here.",
+    description="Admin port, to which tools connect.",
 )
 ADVERTISED_ADDRESS: Final = Key(
     name="storage.advertisedAddress",
@@ -120,75 +120,81 @@ ADVERTISED_ADDRESS: Final = Key(
     default_text="storage.port at storage.bindAddress, or at the machine's name where that is all"
     " interfaces",
     option="--advertised",
-    description="The address by which the cluster knows this node. The directory is registered"
-    " under it, and the start warns if the cluster has no storage node of that address.",
+    description="Address by which the cluster knows this node. The coordinator registers the node's"
+    " directory under this address, and the start warns if the cluster has no storage node of"
+    " this address.",
 )
 DIRECTORY: Final = Key(
     name="storage.directory",
     kind=text("the path of an existing directory"),
     required=True,
     option="--directory",
-    description="Where the records lie. Exists, and is this node's alone.",
+    description="Directory of the records. It must exist, and no other node may use it.",
 )
 SEGMENT_THRESHOLD: Final = Key(
     name="storage.segment.size.threshold",
     kind=whole_number(1, 1 << 50, "bytes"),
     default=SEGMENT_BYTES_THRESHOLD,
     option="--segment-size-threshold",
-    description="A segment file above this size is complete, and the next append starts a new one.",
+    description="Size above which a segment file is complete, so that the next append starts a"
+    " new one.",
 )
 SEGMENT_CACHE: Final = Key(
     name="storage.segment.cache.capacity",
     kind=whole_number(1, SEGMENTS_OPEN_LIMIT, "segments"),
     default=SEGMENTS_OPEN_MAX,
-    description="Complete segments that are kept open per partition, with two files each.",
+    description="Maximum number of complete segments kept open per partition; each takes two file"
+    " descriptors.",
 )
 HANDSHAKE_TIMEOUT: Final = Key(
     name="storage.handshakeTimeout",
     kind=number(0.1, HANDSHAKE_SECONDS_LIMIT, "seconds"),
     default=HANDSHAKE_SECONDS_MAX,
-    description="How long a server or a tool that has connected may take until it has shown that it"
-    " belongs to the cluster: TLS, Hello and open request.",
+    description="Time within which a server or tool that has connected must have completed TLS,"
+    " Hello and open request.",
 )
 SHUTDOWN_TIMEOUT: Final = Key(
     name="storage.shutdownTimeout",
     kind=number(0.1, SHUTDOWN_SECONDS_LIMIT, "seconds"),
     default=SHUTDOWN_SECONDS_MAX,
-    description="How long a stop may take. After that the process names what is stuck and ends"
-    " with status 1; nothing that was answered is lost by it.",
+    description="Maximum duration of a stop. After it the process names what is stuck and ends"
+    " with status 1; no answered append is lost.",
 )
 DISK_FREE_MIN: Final = Key(
     name="storage.diskFreeMin",
     kind=_free_minimum(),
     default_text=f"{DISK_FREE_PERCENT_MIN:g}%, but at most {size_text(DISK_FREE_BYTES_MIN)}",
     option="--disk-free-min",
-    description="With less free on the directory's file system appends are refused, and only they;"
-    " below twice as much the log warns. Appends go on by themselves once there is room.",
+    description="Minimum free space on the directory's file system. Below it the node refuses"
+    " appends and nothing else; below twice as much the log warns. The node accepts"
+    " appends again by itself once there is room.",
 )
 SCRUB_ENABLED: Final = Key(
     name="storage.scrub.enabled",
     kind=boolean(),
     default=True,
-    description="Read all records again and again, so that damage is found while other replicas can"
-    " still mend it.",
+    description="Whether to re-read all records continually, so that damage is found while other"
+    " replicas can still repair it.",
 )
 SCRUB_RATE: Final = Key(
     name="storage.scrub.bytesPerSecond",
     kind=whole_number(SCRUB_BYTES_PER_SECOND_LEAST, 1 << 40, "bytes"),
     default=SCRUB_BYTES_PER_SECOND,
-    description="How much of the disk's time that may take.",
+    description="Maximum rate at which that pass over the records reads.",
 )
 SCRUB_INTERVAL: Final = Key(
     name="storage.scrub.interval",
     kind=number(1, 366 * 24 * 3600, "seconds"),
     default=SCRUB_INTERVAL_SECONDS,
-    description="Pause between the end of a pass over all partitions and the next.",
+    description="Pause between the end of a pass over all partitions and the start of the next"
+    " one.",
 )
 HTTP_PORT, HTTP_BIND_ADDRESS = http_keys("storage")
 COORDINATOR: Final = replace(
     COORDINATOR_ADDRESS,
-    description=f"{COORDINATOR_ADDRESS.description} Asked at the start for the cluster key and the"
-    " number of partitions, and later whether a session that a server comes with was given to one.",
+    description=f"{COORDINATOR_ADDRESS.description} The node reads the cluster key and the number"
+    " of partitions there when it starts, and later checks there whether a server's"
+    " session was ever assigned.",
 )
 
 
@@ -225,8 +231,8 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     *TLS.all,
     _graphite("hostname", host_name(), "Graphite's host."),
     _graphite("port", port(), "Graphite's port."),
-    _graphite("prefix", text(), "What the metrics' names begin with."),
-    _graphite("reportIntervalMs", whole_number(1, 1 << 31), "How often metrics are sent."),
+    _graphite("prefix", text(), "Prefix of the metrics' names."),
+    _graphite("reportIntervalMs", whole_number(1, 1 << 31), "Interval at which metrics are sent."),
     _graphite("useUdp", boolean(), "Send by UDP."),
 )
 

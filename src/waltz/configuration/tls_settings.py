@@ -13,7 +13,7 @@ from waltz.configuration.keys import Key, ValueKind, boolean, text
 from waltz.configuration.settings import Settings, raise_faults
 from waltz.types import JAVA_STORE_TO_PEM, Plain, TlsSettings
 
-JAVA_ONLY: Final = "it chooses a class of Java's; certificates are judged by PKIX here"
+JAVA_ONLY: Final = "the key chooses a Java class; here certificates are checked by PKIX"
 PEM_HAS_NO_PASSWORD: Final = "certificates in PEM are not encrypted"  # noqa: S105 -- says why none
 
 
@@ -73,8 +73,9 @@ def tls_keys(prefix: str) -> TlsKeys:
         certificate=key(
             "keyStore.location",
             text("the path of a PEM file"),
-            "Own certificate, then those between it and its CA; and its key, unless"
-            " `keyStore.keyLocation` has that. Without it a self-signed one is made at each start.",
+            "This process's certificate, then the certificates between it and its CA, then its"
+            " private key unless `keyStore.keyLocation` has the key. Without this file the process"
+            " makes a self-signed certificate at each start.",
             option="--tls-cert",
         ),
         key=key(
@@ -88,21 +89,22 @@ def tls_keys(prefix: str) -> TlsKeys:
         authorities=key(
             "trustStore.location",
             text("the path of a PEM file"),
-            "Trusted CAs. With them every peer has to show a certificate that one of them signed;"
-            " without them anyone is believed.",
+            "Trusted CAs. With this file every peer must show a certificate that one of these CAs"
+            " signed; without it peers are not authenticated.",
             option="--tls-ca",
         ),
         verify_host_name=key(
             "verifyHostName",
             boolean(),
-            "Whether what is connected to must have a certificate for the name it was reached by;"
-            " only with trusted CAs.",
+            "Whether a peer's certificate must be for the host name by which this process"
+            " connected to the peer; only with trusted CAs.",
             default=True,
         ),
         plain=key(
             "plain",
             plain(),
-            "With whom no TLS is spoken: connections to them are plain, and theirs may be.",
+            "Peers with which this process speaks no TLS: its connections to them are plain,"
+            " and theirs to it may be.",
             default_text="loopback; never once a certificate or CAs are given",
         ),
         others=(
@@ -149,12 +151,12 @@ def tls_faults(settings: Settings, keys: TlsKeys, *, listens: bool) -> list[str]
     ]
     if listens and has_authorities and not has_certificate:
         faults.append(
-            f"{keys.authorities.name} is set and {keys.certificate.name} is not: certificates would"
-            " be demanded of peers and none shown to them; set both"
+            f"{keys.authorities.name} is set and {keys.certificate.name} is not: this process"
+            " would demand certificates of its peers and show none; set both"
         )
     if not listens and has_certificate and not has_authorities:
         faults.append(
-            f"{keys.certificate.name} is set and {keys.authorities.name} is not: anyone who answers"
-            " would be believed; set both"
+            f"{keys.certificate.name} is set and {keys.authorities.name} is not: this process"
+            " would trust every peer that answers; set both"
         )
     return faults

@@ -21,14 +21,14 @@ from waltz.configuration.settings import Given, Settings, raise_faults
 from waltz.configuration.tls_settings import tls_faults, tls_keys
 
 ZOOKEEPER_CONNECT_MILLISECONDS: Final = 10_000
-"""How long the original's tools wait for a ZooKeeper that does not answer."""
+"""The time for which the original's tools wait for a ZooKeeper that does not answer."""
 
 
 CONNECT_TIMEOUT: Final = Key(
     name="zookeeper.connectTimeout",
     kind=whole_number(1, 1 << 31, "milliseconds"),
     default=ZOOKEEPER_CONNECT_MILLISECONDS,
-    description="How long a command waits for a coordinator that does not answer.",
+    description="Time for which a command waits for a coordinator that does not answer.",
 )
 
 TLS: Final = tls_keys("ssl")

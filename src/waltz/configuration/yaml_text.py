@@ -40,7 +40,9 @@ def read_yaml(content: str, path: str) -> dict[str, Given]:
         where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{path}{where}: {error.problem or 'not YAML'}") from None
     except (yaml.YAMLError, RecursionError):
-        raise ConfigurationError(f"{path} is not YAML: it holds what no text file should") from None
+        raise ConfigurationError(
+            f"{path} is not YAML: it contains characters that YAML does not allow"
+        ) from None
     if root is None:
         return {}
     if not isinstance(root, dict):
@@ -48,7 +50,9 @@ def read_yaml(content: str, path: str) -> dict[str, Given]:
     given: dict[str, Given] = {}
     for name, value in _flat(root, "", path, 0):
         if name in given:
-            raise ConfigurationError(f"{path} sets {name} twice: dotted and nested")
+            raise ConfigurationError(
+                f"{path} sets {name} twice, once dotted and once nested; keep one"
+            )
         if value is not None:
             given[name] = Given(value, path)
     return given
@@ -89,7 +93,7 @@ class PlainLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             if key_node.value in seen and isinstance(key_node, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(
-                    problem=f"key {key_node.value!r} is here for the second time",
+                    problem=f"key {key_node.value!r} occurs twice; keep one",
                     problem_mark=key_node.start_mark,
                 )
             if isinstance(key_node, yaml.ScalarNode):

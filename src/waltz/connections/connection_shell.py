@@ -135,7 +135,10 @@ class ServerConnection:
         async with _Introduction(self._host, address, self._settings) as introduction:
             link, rest = await introduction.greet()
             if link.version != self._link.version:
-                raise ConnectionUnknownError(f"{address} speaks version {link.version} now")
+                raise ConnectionUnknownError(
+                    f"{address} now speaks version {link.version}; the connection was agreed on"
+                    f" with version {self._link.version}"
+                )
             answer, rest = await introduction.ask(
                 ConnectionRestoreRequest(
                     MAGIC_BYTES, self.agreement.connection_id, self._link.received, self._restores
@@ -148,7 +151,7 @@ class ServerConnection:
                 raise ConnectionUnknownError(f"{address}: {answer.text}")
             again = self._link.resume(answer.received)
             if again is None:
-                raise ConnectionUnknownError("what was sent is not there any more")
+                raise ConnectionUnknownError("the messages to send again are no longer kept")
         introduction.connection.write(again)
         self._carry_on(introduction.connection, rest)
 
@@ -338,7 +341,7 @@ class _Introduction:
             await self._time.__aexit__(kind, error, trace)
         except TimeoutError:
             raise UnavailableError(
-                f"{self._address} did not greet in {HANDSHAKE_SECONDS_MAX:g} s"
+                f"{self._address} sent no Hello in {HANDSHAKE_SECONDS_MAX:g} s"
             ) from None
 
     async def greet(self) -> tuple[Link, bytes]:

@@ -234,7 +234,7 @@ class DiscoverySource:
         request = ClientIdRequest(next(self._numbers))
         response = await self._ask(connection, request, ClientIdResponse)
         if response.client_id is None:
-            raise UnavailableError(f"no client ID: {response.error}")
+            raise UnavailableError(f"the server gave no client ID: {response.error}")
         return response.client_id
 
     async def _ask(self, connection: ServerConnection, request: Message, kind: type[A]) -> A:
@@ -246,8 +246,8 @@ class DiscoverySource:
         refused = connection.send([request])
         if refused:
             raise RemoteProtocolError(
-                "the server is too old to be asked what its cluster is: give the coordinator's"
-                f" address instead, or upgrade it ({refused[0][1]})"
+                "the server's release cannot be asked about its cluster: give the coordinator's"
+                f" address instead, or upgrade the server ({refused[0][1]})"
             )
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):

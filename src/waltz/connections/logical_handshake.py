@@ -81,8 +81,8 @@ class Agreement:
         """Check that both sides have the feature (LC-41). Raises LocalProtocolError if not."""
         if feature not in self.features:
             raise LocalProtocolError(
-                f"{feature.name} was not agreed on with {self.node_name}, which speaks"
-                f" {self.version}; upgrade servers"
+                f"{feature.name} was not agreed on with {self.node_name}, which speaks version"
+                f" {self.version}; upgrade the servers"
             )
 
 

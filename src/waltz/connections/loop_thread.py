@@ -56,7 +56,10 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             work.close()
-            raise LocalProtocolError("a blocking call on the loop that would have to serve it")
+            raise LocalProtocolError(
+                "a blocking call was made on the event loop that would have to serve it; make it"
+                " from another thread"
+            )
         future = self.begin(work)
         try:
             return future.result(timeout_seconds)
@@ -64,7 +67,9 @@ class LoopThread:
             if future.done():
                 raise
             future.cancel()
-            raise OperationTimeoutError(f"no result in {timeout_seconds} s") from None
+            raise OperationTimeoutError(
+                f"the call has no result after {timeout_seconds} s"
+            ) from None
         except BaseException:
             future.cancel()
             raise

@@ -264,7 +264,7 @@ class PendingRequests:
             else:
                 self._effects.append(
                     BreakConnection(
-                        sequence, f"{type(message).__name__} on a connection for requests"
+                        sequence, f"{type(message).__name__} arrived on a connection for requests"
                     )
                 )
                 return

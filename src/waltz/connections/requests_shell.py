@@ -134,8 +134,14 @@ class Requests:
 
     def stop(self, reason: Exception | None = None) -> None:
         """End all waiting calls with `reason`, by default ClientClosedError."""
-        self._closed = self._closed or reason or ClientClosedError("closed; nothing can be asked")
-        error = reason or ClientClosedError("closed while waiting for a server's answer")
+        self._closed = (
+            self._closed
+            or reason
+            or ClientClosedError("the connections are closed; no server can be asked")
+        )
+        error = reason or ClientClosedError(
+            "the connections were closed while a call waited for a server's answer"
+        )
         waiting: list[asyncio.Future[Any]] = [
             fetch.future for fetches in self._fetches.values() for fetch in fetches
         ]
@@ -220,8 +226,8 @@ def wait_on_loop(
         waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
     except RuntimeError:
         coroutine.close()
-        raise ClientClosedError("client closed") from None
+        raise ClientClosedError("the client is closed") from None
     while not wait([waiting], LOOP_LOOK_SECONDS).done:
         if loop.is_closed():  # it will never run the work that came in its last turn
-            raise ClientClosedError("client closed")
+            raise ClientClosedError("the client is closed")
     return waiting.result()

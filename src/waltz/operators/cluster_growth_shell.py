@@ -267,7 +267,7 @@ async def _take(
                 await asyncio.sleep(GROWTH_LOOK_SECONDS)
     except TimeoutError:
         raise UnavailableError(
-            f"storage node {node} has room for {count} partitions after"
+            f"storage node {node} has made room for {count} partitions in"
             f" {GROWTH_TAKEN_SECONDS_MAX:g} s; expected {params.partition_count}"
         ) from None
 

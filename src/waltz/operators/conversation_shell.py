@@ -87,7 +87,9 @@ class Conversation:
         try:
             return self._link.encode(question)
         except WaltzError as error:
-            raise UnavailableError(f"{self._who()} cannot be asked that: {error}") from error
+            raise UnavailableError(
+                f"{self._who()} cannot be asked this question: {error}"
+            ) from error
 
     async def _hear(self) -> Sequence[Message]:
         data = await self._connection.read()
@@ -101,7 +103,7 @@ class Conversation:
             return self._link.receive(data)
         except WaltzError as error:
             raise UnavailableError(
-                f"{self._who()} does not speak the protocol asked for: {error}"
+                f"{self._who()} does not speak the protocol of this question: {error}"
             ) from error
 
     def _who(self) -> str:

@@ -274,11 +274,11 @@ async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinato
             )
             if answer.address is not None:
                 return ToldCoordinator(parse_coordinator(answer.address), cluster_key)
-            troubles.append(f"{address} does not tell where its coordinator is")
+            troubles.append(f"server {address} does not tell where its coordinator is")
         except (UnavailableError, ConfigurationError) as error:
             troubles.append(f"{address}: {error}")
     raise UnavailableError(
-        f"no server of {servers} says where the coordinator is, which is needed here:"
+        f"no server of {servers} says where the coordinator is, which this command needs:"
         f" {'; '.join(troubles)}. Give the coordinator's address: host:port or"
         " zookeeper://host:port/root"
     )
@@ -292,7 +292,7 @@ async def _ask_by_handshake(
 
     Raises UnavailableError.
     """
-    cannot_say = f"server {address} is of a version that cannot say"
+    cannot_say = f"the release of server {address} cannot say this"
     try:
         async with asyncio.timeout(seconds):
             connection = await ServerConnection.open(host, address)

@@ -102,8 +102,8 @@ class FeedCursor:
                     return []
                 case MountState.CLIENT_AHEAD:
                     raise ClientAheadError(
-                        f"transaction {self.position} of partition {self._partition_id} asked for;"
-                        f" the log ends before {self.position - 1}"
+                        f"transaction {self.position} of partition {self._partition_id} was asked"
+                        f" for; the log ends before transaction {self.position - 1}"
                     )
                 case MountState.READY:
                     self.phase = FeedPhase.MOUNTED

@@ -109,7 +109,7 @@ class BlockCursor:
         batch = block.records
         if wanted is None or batch.first_transaction_id != wanted.start:
             raise RemoteProtocolError(
-                f"records from {batch.first_transaction_id} on answer nothing that was asked"
+                f"records from {batch.first_transaction_id} on are the answer to no request"
             )
         if block.error is not None:
             raise UnavailableError(block.error)
@@ -119,7 +119,9 @@ class BlockCursor:
                 f" {block.high_water_mark + 1}; expected it to go on to {self._end - 1}"
             )
         if len(batch) > len(wanted):
-            raise RemoteProtocolError(f"{len(batch)} records for {len(wanted)} that were asked for")
+            raise RemoteProtocolError(
+                f"{len(batch)} records in answer to a request for {len(wanted)}"
+            )
         self._arrived[wanted.start] = batch
         fitting = len(batch) * READER_BLOCK_BYTES_AIM // len(batch.block)
         self._rows = min(max(1, fitting), READER_BLOCK_ROWS_MAX)

@@ -129,7 +129,7 @@ class AsyncLogReader:
 
     async def close(self) -> None:
         """Idempotent; reads under way end with ClientClosedError."""
-        self._streams.end(ClientClosedError("reader closed"))
+        self._streams.end(ClientClosedError("the reader is closed"))
         if self._requests is not None:
             self._requests.stop()
         await self._tasks.stop()
@@ -190,8 +190,8 @@ class AsyncLogReader:
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
-                f"transactions from {first} to before {end}; expected 0 or more, and an end that is"
-                " not before the first"
+                f"the range is from transaction {first} to before {end}; expected 0 or more, and"
+                " an end that is not before the first"
             )
         self._check_partition(partition_id)
         return self._read(PartitionId(partition_id), first, end, wants_data)
@@ -202,7 +202,7 @@ class AsyncLogReader:
         Raises as `read`; NotFoundError, ClientAheadError: the log ends before `first` - 1.
         """
         if first < 0:
-            raise LocalProtocolError(f"transaction {first}; expected at least 0")
+            raise LocalProtocolError(f"the first transaction is {first}; expected at least 0")
         self._check_partition(partition_id)
         return self._read(PartitionId(partition_id), first, None)
 
@@ -327,17 +327,19 @@ class AsyncLogReader:
             async with asyncio.timeout(self._timeout_seconds):
                 return await self._source.allocate_client_id()
         except TimeoutError:
-            raise UnavailableError(f"no client ID in {self._timeout_seconds:g} s") from None
+            raise UnavailableError(
+                f"no server gave a client ID in {self._timeout_seconds:g} s"
+            ) from None
 
     def _check_partition(self, partition_id: int) -> None:
         self._streams.check_open()
         if not 0 <= partition_id < self.partition_count:
             raise NotFoundError(
-                f"partition {partition_id}; expected 0 to {self.partition_count - 1}"
+                f"there is no partition {partition_id}; expected 0 to {self.partition_count - 1}"
             )
 
     def _crash(self, error: BaseException) -> None:
-        self._end(ClientClosedError(f"reader failed: {error!r}"))
+        self._end(ClientClosedError(f"the reader has failed: {error!r}"))
 
     def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
         self._end(error)

@@ -1,4 +1,4 @@
-"""What a server and its partitions are like now: the one source of metrics, status and health.
+"""The state of a server and its partitions: the one source of metrics, status and health.
 
 Owns the list of figures, their names and units, and what counts as unwell. Pure: a state is made
 from what the event loop can see at once.
@@ -168,21 +168,28 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
     gauge("connections", "Connections of clients.", lambda s: s.connections),
     gauge(
         "broken_connections",
-        "Of those, ones that were interrupted and can be restored.",
+        "Connections that were interrupted and can be restored.",
         lambda s: s.broken_connections,
     ),
     gauge(
         "full_connections",
-        "Of those, ones that are interrupted or whose clients take less than there is for them.",
+        "Connections that are interrupted, or whose clients read more slowly than the server has"
+        " data for them.",
         lambda s: s.full_connections,
     ),
-    gauge("backlog_bytes", "Requests not decided or answered.", lambda s: s.backlog_bytes),
+    gauge(
+        "backlog_bytes", "Requests that are not yet decided or answered.", lambda s: s.backlog_bytes
+    ),
     gauge(
         "backlog_peak_bytes",
         "The most that one connection has had of them.",
         lambda s: s.backlog_bytes_peak,
     ),
-    gauge("unsent_bytes", "Written and not taken by clients.", lambda s: s.unsent_bytes),
+    gauge(
+        "unsent_bytes",
+        "Bytes written to connections that clients have not read.",
+        lambda s: s.unsent_bytes,
+    ),
     gauge(
         "unsent_peak_bytes",
         "The most that one connection has had of them.",
@@ -190,13 +197,17 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
     ),
     gauge(
         "retained_bytes",
-        "Written and not acknowledged; sent again if a connection is restored.",
+        "Bytes written and not acknowledged; they are sent again if a connection is restored.",
         lambda s: s.retained_bytes,
     ),
-    gauge("cache_bytes", "Recent transactions that are kept.", lambda s: s.cache_bytes),
+    gauge(
+        "cache_bytes",
+        "Bytes of recent transactions that are kept in memory.",
+        lambda s: s.cache_bytes,
+    ),
     gauge(
         "coordinator_answer_age_seconds",
-        "How long ago the coordinator has answered last; absent before its first answer.",
+        "Time since the coordinator's last answer; absent before its first answer.",
         lambda s: None if s.coordinator is None else s.coordinator.age_seconds,
     ),
     gauge(
@@ -229,35 +240,43 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
         "Replicas that should have answered and did not.",
         lambda p: p.count(Standing.SILENT),
     ),
-    gauge("generation", "How often the partition has moved.", lambda p: p.generation),
+    gauge(
+        "generation",
+        "The partition's generation: how often it has moved.",
+        lambda p: p.generation,
+    ),
     gauge(
         "high_water_mark",
         "Last transaction that is known to be committed; -1 if there is none.",
         lambda p: p.high_water_mark,
     ),
-    gauge("mounts", "Clients that have mounted it.", lambda p: p.mounts),
+    gauge("mounts", "Clients that have mounted the partition.", lambda p: p.mounts),
     gauge("feeds", "Feeds of clients.", lambda p: p.feeds),
     gauge(
         "pending_requests",
         "Appends, mounts and flushes that wait for the store.",
         lambda p: p.pending_requests,
     ),
-    gauge("pending_bytes", "What these take.", lambda p: p.pending_bytes),
+    gauge("pending_bytes", "Bytes of these requests.", lambda p: p.pending_bytes),
     gauge("data_requests", "Requests for data not answered yet.", lambda p: p.data_requests),
     gauge(
         "unreadable_transactions",
-        "Asked for in the last seconds, and no replica could give them.",
+        "Transactions asked for in the last seconds that no replica could give.",
         lambda p: p.unreadable,
     ),
-    counter("failures", "Times that it ended by an error.", lambda p: p.failures),
+    counter("failures", "Times that the partition ended by an error.", lambda p: p.failures),
     counter("appends", "Appends handed to the store.", lambda p: p.counters.appends),
-    counter("appended_bytes", "Data of these.", lambda p: p.counters.appended_bytes),
-    counter("commits", "Of those, committed.", lambda p: p.counters.commits),
-    counter("appends_failed", "Proved not to be written.", lambda p: p.counters.appends_failed),
+    counter(
+        "appended_bytes", "Bytes of data of these appends.", lambda p: p.counters.appended_bytes
+    ),
+    counter("commits", "Appends committed.", lambda p: p.counters.commits),
+    counter(
+        "appends_failed", "Appends proved not to be written.", lambda p: p.counters.appends_failed
+    ),
     counter("lock_failures", "Appends refused by locks.", lambda p: p.counters.lock_failures),
     counter(
         "requests_dropped",
-        "Of stale connections or generations; they get no answer.",
+        "Requests of stale connections or generations; they get no answer.",
         lambda p: p.counters.requests_dropped,
     ),
 )

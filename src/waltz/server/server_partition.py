@@ -74,10 +74,10 @@ from waltz.wire.client_protocol import (
 )
 
 RELEASE_SECONDS_MAX: Final = 5.0
-"""How long a server that stops waits for its undecided appends."""
+"""A server that stops waits at most this long for its undecided appends."""
 
 EARLY_MOUNT_SECONDS_MAX: Final = 1.0
-"""How long a mount waits for a store session before it is answered with NOT_READY; one that opens
+"""A mount is answered with NOT_READY if there is no store session after this time; opening one
 takes a fraction of it."""
 
 

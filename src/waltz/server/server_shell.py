@@ -117,9 +117,9 @@ class ServerConfig:
     checkpoint_transactions: int = CHECKPOINT_TRANSACTIONS
     root: str = DEFAULT_ROOT
     restore_seconds: float = CONNECTION_RESTORE_SECONDS
-    """How long a broken connection can be restored; 0: not at all."""
+    """The time for which a broken connection can be restored; 0: not at all."""
     idle_seconds: float = IDLE_SECONDS_MAX
-    """How long a client may be silent, from version 5 of the protocol on; 0: for ever."""
+    """The time for which a client may be silent, from version 5 of the protocol on; 0: for ever."""
     handshake_seconds: float = HANDSHAKE_SECONDS_MAX
     """Until a connection's peer must have said who it is."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
@@ -127,7 +127,7 @@ class ServerConfig:
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
     """The latest version of the storage protocol that is offered to storage nodes."""
     coordinator_location: str | None = None
-    """What tools that know a server only are told: where the coordinator is, without secrets."""
+    """The coordinator's address, without secrets, for tools that know nothing but a server."""
     watches_coordinator: bool = True
     """Whether the coordinator is asked now and then if it is there, for `/health` and metrics."""
     ends_with_partition: bool = False

@@ -201,7 +201,8 @@ class Archive:
         if not (directory / HEAD).exists():
             if directory.exists() and any(directory.iterdir()):
                 raise ConfigurationError(
-                    f"{INVALID_ARCHIVE} {directory} has files but no archive; choose an empty one"
+                    f"{INVALID_ARCHIVE} {directory} has files but no archive; choose an empty"
+                    " directory"
                 )
             (directory / MANIFESTS).mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):  # another run makes it at the same moment
@@ -214,8 +215,9 @@ class Archive:
         """Check the archive's cluster. Raises ConfigurationError: it has another cluster's log."""
         if self.cluster_key != cluster_key:
             raise ConfigurationError(
-                f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key}, not"
-                f" of {cluster_key}; give that cluster's address, or another directory"
+                f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key},"
+                f" not of cluster {cluster_key}; give that cluster's address, or another"
+                " directory"
             )
 
     def contents(self) -> Contents:
@@ -273,7 +275,7 @@ class Archive:
         )
         if max(numbers, default=-1) >= count:
             raise CorruptionError(
-                f"{INVALID_ARCHIVE} {self._manifest(count)} is missing; later ones are there"
+                f"{INVALID_ARCHIVE} {self._manifest(count)} is missing; later manifests are there"
             )
 
 

@@ -119,8 +119,8 @@ def read_file(
         with pq.ParquetFile(path) as parquet:
             if parquet.metadata.num_rows != file.range.row_count:
                 raise CorruptionError(
-                    f"{INVALID_ARCHIVE} {path} has {parquet.metadata.num_rows} rows; its manifest"
-                    f" says {file.range.row_count}"
+                    f"{INVALID_ARCHIVE} {path} has {parquet.metadata.num_rows} rows; expected"
+                    f" {file.range.row_count}, as its manifest says"
                 )
             for index in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(index).num_rows

@@ -70,7 +70,7 @@ def digested(wanted: TransactionRange, batches: Iterable[Any]) -> Iterator[Block
     """Yield the blocks of `wanted` as Arrow record batches of all columns bring it, in order.
 
     The digests do not depend on how the rows are spread over batches. Raises CorruptionError as
-    `at_block_ends`, and if a request ID is not one or data are missing.
+    `at_block_ends`, and if a request ID is not one or data is missing.
     """
     digester = BlockDigester()
     for block, batch in at_block_ends(wanted, batches):
@@ -104,12 +104,12 @@ class BlockDigester:
     def add(self, block: TransactionRange, batch: Any) -> Block | None:
         """Take the next piece of `block`; return the block once it is whole.
 
-        Raises CorruptionError: a request ID is not one, or data are missing.
+        Raises CorruptionError: a request ID is not one, or data is missing.
         """
         request_ids, headers, lengths, content = self._columns
         id_lengths, ids = binary_content(batch.column("request_id"))
         if (id_lengths != REQUEST_ID_BYTES).any():
-            raise CorruptionError(f"{block}: a request ID is not of {REQUEST_ID_BYTES} bytes")
+            raise CorruptionError(f"{block}: a request ID does not have {REQUEST_ID_BYTES} bytes")
         data_lengths, data = binary_content(batch.column("data"))
         request_ids.update(ids)
         headers.update(
@@ -133,7 +133,7 @@ def binary_content(array: Any) -> tuple[NDArray[np.int64], memoryview]:
     Raises CorruptionError: a value is missing.
     """
     if array.null_count:
-        raise CorruptionError(f"{array.null_count} values are missing")
+        raise CorruptionError(f"the column lacks {array.null_count} values")
     count = len(array)
     if not count:
         return np.zeros(0, np.int64), memoryview(b"")

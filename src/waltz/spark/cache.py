@@ -27,7 +27,8 @@ def cache_directory(prefix: Path, temporary: Path) -> Path:
     found = directory.lstat()
     if directory.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise ConfigurationError(
-            f"{directory} must be a folder that only user {os.getuid()} can write to; remove it"
+            f"{directory} must be a folder that only user {os.getuid()} can write to; remove what"
+            " is there"
         )
     return directory
 

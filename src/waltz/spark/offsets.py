@@ -65,8 +65,8 @@ class Offsets:
         for partition_id in self.positions:
             if partition_id not in partition_ids:
                 raise ConfigurationError(
-                    f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; read are"
-                    f" {', '.join(map(str, sorted(partition_ids)))}"
+                    f"{UNKNOWN_PARTITION} option {option} names partition {partition_id}; the"
+                    f" read has partitions {', '.join(map(str, sorted(partition_ids)))}"
                 )
 
 

@@ -102,8 +102,9 @@ def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) ->
             if start.next_id(partition_id) > end:
                 raise NotFoundError(
                     f"{OUTSIDE_LOG} partition {partition_id} was read to"
-                    f" {start.next_id(partition_id) - 1}; its high-water mark is {end - 1}. The log"
-                    " has lost data; set failOnDataLoss to false to wait until it is that long"
+                    f" {start.next_id(partition_id) - 1}; its high-water mark is {end - 1}. The"
+                    " log has lost data; set failOnDataLoss to false to wait until the log is"
+                    " that long again"
                 )
     return {
         partition_id: max(start.next_id(partition_id), end)

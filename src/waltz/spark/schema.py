@@ -110,7 +110,9 @@ def arrow_schema(schema: StructType) -> Any:
     Raises ConfigurationError, naming the first column that the log does not have in that type.
     """
     if not schema.fields:
-        raise ConfigurationError(f"{UNKNOWN_COLUMN} the schema asks for no column at all")
+        raise ConfigurationError(
+            f"{UNKNOWN_COLUMN} the schema has no columns; expected at least one"
+        )
     fields = []
     for field in schema.fields:
         spark_type, arrow_type, _ = COLUMNS.get(field.name, (None, None, None))

@@ -69,8 +69,8 @@ class WaltzSegmentReader(DataSourceReader):
         found = sum(task.range.row_count for task in tasks)
         if found < sum(each.row_count for each in ranges):
             raise NotFoundError(
-                f"{OUTSIDE_LOG} {self._path} does not have all that is asked for: its segments"
-                f" begin at {self._firsts(segments)}"
+                f"{OUTSIDE_LOG} {self._path} does not have all transactions of the read: its"
+                f" segments begin at {self._firsts(segments)}"
             )
         return tasks
 

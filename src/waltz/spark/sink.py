@@ -153,8 +153,8 @@ def expect_all_tasks(access: SinkAccess, identity: TaskIdentity, task_count: int
     if more:
         raise ConfigurationError(
             f"{ROWS_CHANGED} batch {identity.batch} of {identity.write_id} has {task_count} tasks"
-            f" now; before, task {more[-1]} wrote rows of it, which may be in the log twice. A plan"
-            " must have the same tasks each time"
+            f" now; an earlier attempt with task {more[-1]} wrote rows that may be in the log"
+            " twice. A plan must have the same tasks each time"
         )
 
 

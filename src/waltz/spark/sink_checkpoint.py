@@ -89,7 +89,7 @@ class SinkCheckpoint:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ConfigurationError(
                 f"{INVALID_CHECKPOINT} {path} is {data!r:.200}; expected format {FORMAT} and a"
-                " cluster's key. It names the checkpoint's cluster: restore it"
+                " cluster's key. The file names the checkpoint's cluster: restore the file"
             ) from None
 
     def _write(self, cluster_key: UUID) -> None:
@@ -115,7 +115,7 @@ def expect_cluster(found: UUID, expected: UUID, address: str) -> None:
     """Raise HistoryChangedError if `address` leads to another cluster than the expected one."""
     if found != expected:
         raise HistoryChangedError(
-            f"{CLUSTER_CHANGED} {address} leads to cluster {found}; expected is cluster {expected},"
-            " by the option clusterKey or as the write was planned. Nothing was written. Write to"
-            " the previous cluster, or give another clusterKey and another checkpoint"
+            f"{CLUSTER_CHANGED} {address} leads to cluster {found}; expected cluster {expected},"
+            " which the option clusterKey or the plan of the write names. Nothing was written."
+            " Write to the previous cluster, or give another clusterKey and another checkpoint"
         )

@@ -157,7 +157,7 @@ def _no_note(data: bytes) -> CorruptionError:
 def _over(identity: TaskIdentity, batch: int) -> ConfigurationError:
     return ConfigurationError(
         f"{LATER_BATCH} {identity}: batch {batch} has begun, so batch {identity.batch} is over:"
-        " this is an old attempt, or a checkpoint that was put back"
+        " this attempt is an old one, or its checkpoint was set back"
     )
 
 

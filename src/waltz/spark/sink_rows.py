@@ -97,7 +97,9 @@ def sink_rows(batch: Any, *, partition_count: int, first_row: int = 0) -> Iterat
     for number, (partition, header, data, *locks) in enumerate(rows, first_row):
         if partition is None or data is None:
             name = "partition" if partition is None else "data"
-            raise ConfigurationError(f"{INVALID_ROW} row {number} of the task: {name} is null")
+            raise ConfigurationError(
+                f"{INVALID_ROW} row {number} of the task: {name} is null; expected a value"
+            )
         if not 0 <= partition < partition_count:
             raise ConfigurationError(
                 f"{INVALID_ROW} row {number} of the task: partition is {partition}; the cluster has"

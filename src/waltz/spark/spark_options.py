@@ -140,8 +140,8 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
             )
     if "path" in given and ("cluster" in given or "archive" in given):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option path is for reading a storage directory alone, with"
-            " neither cluster nor archive"
+            f"{INVALID_OPTION} option path reads a storage directory and excludes the options"
+            " cluster and archive"
         )
     given, tls = _reached(given)
     if not {"cluster", "archive", "path"} & given.keys():
@@ -203,7 +203,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         )
     if "batchId" in given and write_id is None:
         raise ConfigurationError(
-            f"{INVALID_OPTION} option batchId needs writeId, whose batch it is"
+            f"{INVALID_OPTION} option batchId needs writeId, the write to which the batch belongs"
         )
     return SinkOptions(
         cluster=given["cluster"],
@@ -250,8 +250,8 @@ def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
     for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey"):
         if name in given:
             raise ConfigurationError(
-                f"{INVALID_OPTION} option {name} does not go with configFile, which has the"
-                " cluster's address and its TLS settings"
+                f"{INVALID_OPTION} options {name} and configFile exclude each other: the file has"
+                " the cluster's address and its TLS settings"
             )
     cluster, tls = read_configuration_file(path)
     return {**given, "cluster": cluster}, tls

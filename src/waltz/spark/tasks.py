@@ -93,8 +93,8 @@ class LogAccess:
     def _expect_cluster(self, found: UUID, planned: UUID) -> None:
         if found != planned:
             raise ConfigurationError(
-                f"{CLUSTER_CHANGED} {self.cluster} leads to cluster {found};"
-                f" the read was planned on {planned}"
+                f"{CLUSTER_CHANGED} {self.cluster} leads to cluster {found}; the read was planned"
+                f" on cluster {planned}"
             )
 
     def read(

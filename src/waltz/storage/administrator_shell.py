@@ -81,7 +81,7 @@ class Administrator:
             case MetricsRequest() | AssignedPartitionStatusRequest():
                 return answer_of_node(self._state(), message)
             case _:
-                raise StorageError(f"not a request to a node: {type(message).__name__}")
+                raise StorageError(f"{type(message).__name__} is not a request to a storage node")
         return AdminSuccessResponse(message.sequence_number)
 
     async def _set_access(

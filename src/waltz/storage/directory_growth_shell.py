@@ -21,11 +21,11 @@ from waltz.storage.directory.control_file import ControlFile
 from waltz.storage.partition_queue_shell import PartitionQueue
 
 GROWTH_READ_SECONDS_MAX: Final = 3.0
-"""How long the coordinator may take to answer; the peer that waits for it is in a handshake."""
+"""The coordinator has this long to answer; the peer that waits for the answer is in a handshake."""
 
 GROWTH_HOLD_SECONDS_MAX: Final = 1.0
-"""How long growth waits until each partition has finished its disk call; partitions that have
-finished theirs are held up meanwhile."""
+"""Growth waits at most this long until each partition has finished its disk call; partitions that
+have finished theirs are held up meanwhile."""
 
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Growth:
         self._read_count = read_count
         self._look: asyncio.Task[None] | None = None
         self._began = -GROWTH_LOOK_SECONDS
-        """When the last look began."""
+        """The time at which the last look began."""
         self.opening = asyncio.Lock()
         """Held while a partition that has no queue yet is opened."""
 
@@ -110,11 +110,13 @@ class Growth:
                         await held.enter_async_context(queue.turn)
             except TimeoutError:
                 raise StorageError(
-                    f"no room was made for {count} partitions: a disk call of a partition has not"
-                    f" returned for {GROWTH_HOLD_SECONDS_MAX:g} s"
+                    f"the node could not make room for {count} partitions: a disk call of a"
+                    f" partition has not returned for {GROWTH_HOLD_SECONDS_MAX:g} s"
                 ) from None
             try:
                 await self._host.workers.run_blocking(partial(self._control_file.grow, count))
             except OSError as error:
-                raise StorageError(f"no room was made for {count} partitions: {error}") from error
+                raise StorageError(
+                    f"the node could not make room for {count} partitions: {error}"
+                ) from error
         log.info("directory_grown partitions=%d before=%d", count, before)

@@ -216,7 +216,7 @@ class Drain:
                 partition.accepted_damage.add(request.session_id, request.damaged)
                 return SuccessResponse(*head)
             case _:
-                raise StorageError(f"not a request to a partition: {type(request).__name__}")
+                raise StorageError(f"{type(request).__name__} is not a request to a partition")
 
     def _accept(self, records: RecordBatch) -> None:
         partition = self._partition
@@ -226,8 +226,9 @@ class Drain:
         stranger = first_stranger(records.block, records.offsets, partition.partition_id)
         if stranger is not None:
             raise StorageError(
-                f"record {records.first_transaction_id + stranger} was asked for in another"
-                f" partition than {partition.partition_id}"
+                f"the request ID of record {records.first_transaction_id + stranger} names"
+                f" another partition than {partition.partition_id}, to which it was to be"
+                " appended"
             )
         next_transaction_id = (
             self._waiting[-1].next_transaction_id

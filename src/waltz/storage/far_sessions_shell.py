@@ -32,7 +32,7 @@ ASK_SECONDS: Final = 0.25
 """The least time between two questions about one partition, however many servers come."""
 
 ANSWER_SECONDS_MAX: Final = 2.0
-"""How long to wait for an answer: a server's other requests to this node wait meanwhile."""
+"""Time limit for an answer: a server's other requests to this node wait meanwhile."""
 
 REST_SECONDS: Final = 5.0
 """The pause after an unanswered question before the coordinator is asked again."""
@@ -53,7 +53,7 @@ class FarSessions:
         self._waiting: dict[PartitionId, asyncio.Task[SessionId]] = {}
         """Per partition the next question, until it is sent."""
         self._unanswered: tuple[float, str] | None = None
-        """When the last question failed to get an answer, and why; None: it got one."""
+        """The time at which the last question got no answer, and the reason; None: it got one."""
 
     async def check(
         self, partition_id: PartitionId, session_id: SessionId, known: SessionId
@@ -73,14 +73,15 @@ class FarSessions:
                 if session_id - max(known, NO_SESSION) <= SESSION_STEP_MAX:
                     return
                 raise StorageError(
-                    f"session {session_id} of partition {partition_id} is far above all that this"
-                    f" node knows, and the coordinator does not say whether it was given: {error}"
+                    f"session {session_id} of partition {partition_id} is far above all sessions"
+                    " that this node knows, and the coordinator does not say whether that"
+                    f" session was given to a server: {error}"
                 ) from error
             if session_id <= latest:
                 return
         raise StorageError(
             f"session {session_id} of partition {partition_id} was given to no server: the"
-            f" coordinator knows those up to {latest}"
+            f" coordinator has given sessions up to {latest}"
         )
 
     async def _ask(self, partition_id: PartitionId, latest: LatestSession) -> SessionId:

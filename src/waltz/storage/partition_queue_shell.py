@@ -246,8 +246,8 @@ class PartitionQueue:
 
     def _refusal(self, error: Exception) -> UnavailableError:
         return UnavailableError(
-            f"partition {self.partition.partition_id} has failed here, until the node is started"
-            f" again: {error!r}"
+            f"partition {self.partition.partition_id} has failed on this node, until the node is"
+            f" started again: {error!r}"
         )
 
     def _refuse(self, event: PartitionRequest | _Command, error: Exception) -> None:
@@ -279,7 +279,7 @@ def _in_turn(
 
 
 def _stopping() -> UnavailableError:
-    return UnavailableError("the storage node stops")
+    return UnavailableError("the storage node is stopping")
 
 
 def _drop(event: PartitionRequest | _Command) -> None:

@@ -62,7 +62,7 @@ class ReplicaCounters:
 
 
 def _closed(failure: SegmentFailedError) -> SegmentFailedError:
-    return SegmentFailedError(f"no writes after a failed one: {failure}")
+    return SegmentFailedError(f"the partition takes no writes after a failed one: {failure}")
 
 
 class Writer:
@@ -151,8 +151,8 @@ class AcceptedDamage:
             if found.next_transaction_id >= self._log.next_transaction_id:
                 raise CorruptionError(
                     f"{range_text(found)} of partition {self._partition_id} cannot be accepted as"
-                    " damaged: no good record follows here, so that nobody knows where the log"
-                    " ended"
+                    " damaged: no good record follows on this replica, so that nobody knows"
+                    " where the log ended"
                 )
         self._session_id, self._damage = session_id, accepted
 
@@ -161,8 +161,8 @@ class AcceptedDamage:
         so this replica cannot vouch for its records."""
         if left := left_of(self._log.damage, self.by(session_id)):
             raise CorruptionError(
-                f"no vote of partition {self._partition_id}, which has damage that awaits repair:"
-                f" {damage_text(left)}"
+                f"partition {self._partition_id} does not vote, since it has damage that awaits"
+                f" repair: {damage_text(left)}"
             )
 
 
@@ -279,8 +279,8 @@ class StoragePartition:
         if is_traced and trace is None:
             self._doubt(
                 doubted,
-                f"{TRACE_FILE_NAME} has no trace of {self._home.directory} that checks out, so that"
-                " nobody knows whether its newest records are there",
+                f"{TRACE_FILE_NAME} has no trace of {self._home.directory} that checks out, so it"
+                " is unknown whether its newest records are there",
             )
         lost = f"{self._home.directory} has lost its newest records"
         return self.log.open(trust, lambda: self._doubt(doubted, lost))
@@ -416,7 +416,8 @@ class StoragePartition:
         self.writer.check()
         if last_transaction_id < NOTHING:
             raise StorageError(
-                f"no truncation to {last_transaction_id}; expected {NOTHING} or more"
+                f"partition {self.partition_id} cannot be truncated to {last_transaction_id};"
+                f" expected {NOTHING} or more"
             )
         accepted = self.accepted_damage.by(session_id)
         self.log.check_cut(last_transaction_id, accepted)

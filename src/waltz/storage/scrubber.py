@@ -36,7 +36,7 @@ SCRUB_SHARE_MAX: Final = 0.1
 """The most of the time that may be spent on scrubbing, however slow the records are to check."""
 
 SCRUB_PATIENCE_SECONDS: Final = 0.05
-"""How long a slice that is due waits for a partition that is not busy."""
+"""A slice that is due waits at most this long for a partition that is not busy."""
 
 SCRUB_LAG_SECONDS_MAX: Final = 1.0
 """Unused budget of at most this long can be made up for."""
@@ -124,15 +124,15 @@ class Scrubber:
         assert bytes_per_second > 0
         self.counters = ScrubCounters()
         self.deadline = now + start_seconds
-        """When to ask for a turn again after there was none."""
+        """The time at which to ask for a turn again after there was none."""
         self._bytes_per_second = bytes_per_second
         self._slice_bytes = SCRUB_SLICE_BYTES_MAX
         self._interval_seconds = interval_seconds
         self._due = self.deadline
-        """When the budget allows the next slice."""
+        """The time from which on the budget allows the next slice."""
         self._next_pass_at = self.deadline
         self._pass_started_at: float | None = None
-        """When the pass over all partitions that is under way began."""
+        """The time at which the current pass over all partitions began."""
         self._waiting: deque[PartitionId] = deque()
         self._positions: dict[PartitionId, _Position] = {}
         self._known_damage: set[PartitionId] = set()

@@ -177,7 +177,7 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     gauge("cluster_partitions", "Partitions of the cluster.", lambda n: n.partition_count),
     gauge(
         "disk_free_bytes",
-        "Free on the directory's file system, less what is being written.",
+        "Bytes free on the directory's file system, less those that are being written.",
         lambda n: None if n.space is None else n.space.free_bytes,
     ),
     gauge(
@@ -195,16 +195,26 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
         "1 while appends are refused for want of space.",
         lambda n: n.space is not None and n.space.state is SpaceState.SHORT,
     ),
-    counter("scrubbed_bytes", "Read again to find damage.", lambda n: n.scrub.bytes_read),
-    counter("scrubbed_records", "Records checked so.", lambda n: n.scrub.records),
-    counter("scrub_damaged_ranges", "Damage so found.", lambda n: n.scrub.ranges_damaged),
+    counter("scrubbed_bytes", "Bytes read again to find damage.", lambda n: n.scrub.bytes_read),
+    counter("scrubbed_records", "Records checked by the scrubber.", lambda n: n.scrub.records),
     counter(
-        "scrub_healed_indexes", "Wrong index entries mended.", lambda n: n.scrub.indexes_healed
+        "scrub_damaged_ranges",
+        "Damaged records found by the scrubber.",
+        lambda n: n.scrub.ranges_damaged,
     ),
-    counter("scrub_passes", "Passes over all partitions, finished.", lambda n: n.scrub.passes),
+    counter(
+        "scrub_healed_indexes",
+        "Wrong index entries that the scrubber repaired.",
+        lambda n: n.scrub.indexes_healed,
+    ),
+    counter(
+        "scrub_passes",
+        "Completed passes of the scrubber over all partitions.",
+        lambda n: n.scrub.passes,
+    ),
     gauge(
         "scrub_last_pass_seconds",
-        "How long the last one took; 0 before it.",
+        "Duration of the scrubber's last pass; 0 before its first.",
         lambda n: n.scrub.last_pass_seconds or 0.0,
     ),
 )
@@ -221,8 +231,12 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
         "Records that cannot be trusted and await repair.",
         lambda p: sum(found.next_transaction_id - found.first for found in p.damaged_ranges),
     ),
-    gauge("damaged_ranges", "Ranges that these make up.", lambda p: len(p.damaged_ranges)),
-    gauge("session_id", "Highest store session begun here; -1 if none.", lambda p: p.session_id),
+    gauge("damaged_ranges", "Ranges of such records.", lambda p: len(p.damaged_ranges)),
+    gauge(
+        "session_id",
+        "Highest store session begun on this replica; -1 if none.",
+        lambda p: p.session_id,
+    ),
     gauge(
         "session_fence",
         "Every session below it is refused for ever; -1 if none.",
@@ -249,7 +263,9 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
         "Record that the scrubber reads next; -1 outside of a pass.",
         lambda p: p.scrub_position,
     ),
-    gauge("queue_requests", "Requests that wait for their turn.", lambda p: p.queue_requests),
+    gauge(
+        "queue_requests", "Requests that wait in the partition's queue.", lambda p: p.queue_requests
+    ),
     gauge(
         "queue_bytes",
         "Records of appends that are not answered yet.",
@@ -257,18 +273,20 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     ),
     gauge(
         "disk_call_seconds",
-        "For how long the disk call under way has not returned; 0 if there is none.",
+        "Time since the disk call under way began; 0 if there is none.",
         lambda p: p.call_seconds,
     ),
-    counter("requests", "Requests of servers, answered.", lambda p: p.counters.requests),
-    counter("refusals", "Of those, answered with a failure.", lambda p: p.counters.refusals),
+    counter("requests", "Answered requests of servers.", lambda p: p.counters.requests),
+    counter(
+        "refusals", "Requests of servers answered with a failure.", lambda p: p.counters.refusals
+    ),
     counter("appended_records", "Records written.", lambda p: p.counters.records_appended),
     counter("appended_bytes", "Bytes of records written.", lambda p: p.counters.bytes_appended),
     counter("synced_drains", "Groups of requests synced.", lambda p: p.counters.drains_synced),
 )
 
 DRAIN_SECONDS: Final = "drain_seconds"
-DRAIN_MEANING: Final = "Time for the writes and the sync of a group of requests."
+DRAIN_MEANING: Final = "Duration of the writes and the sync of a group of requests."
 
 
 def metrics_json(state: NodeState) -> dict[str, Any]:

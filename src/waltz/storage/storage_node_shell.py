@@ -66,13 +66,13 @@ class StorageConfig:
     disk_free_minimum: FreeMinimum = FREE_MINIMUM
     """With less free space than this, appends are refused."""
     scrub_bytes_per_second: int = SCRUB_BYTES_PER_SECOND
-    """How fast records are read again to find damage; 0: not at all."""
+    """The rate at which records are read again to find damage; 0: not at all."""
     scrub_interval_seconds: float = SCRUB_INTERVAL_SECONDS
     """From the end of a pass over all records to the next pass; `scrub_start_seconds` is from the
     start of the node to the first pass."""
     scrub_start_seconds: float = SCRUB_START_SECONDS
     handshake_seconds: float | None = None
-    """How long a peer may take to open its connection; None: `limits.HANDSHAKE_SECONDS_MAX`."""
+    """Time limit for a peer to open its connection; None: `limits.HANDSHAKE_SECONDS_MAX`."""
     protocol_version_max: int = STORAGE_CODEC.versions[-1]
     """The latest version of the storage protocol that is offered to servers."""
     ends_with_partition: bool = False

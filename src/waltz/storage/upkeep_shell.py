@@ -251,7 +251,8 @@ def log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
         )  # fmt: skip
     if partition.loss is not None:
         log.error(
-            "records_lost partition=%d error=%s; it does not vote until a session has filled it up",
+            "records_lost partition=%d error=%s; the replica does not vote until a session has"
+            " filled it up",
             number, partition.loss,
         )  # fmt: skip
     if partition.damage is not None:

@@ -172,7 +172,7 @@ def checked_copy(
     wrong = batch.wrong_data()
     if wrong.any():
         raise CorruptionError(
-            f"data of transaction {first + int(np.argmax(wrong))} does not match its checksum"
+            f"the data of transaction {first + int(np.argmax(wrong))} does not match its checksum"
         )
     limit = CATCH_UP_BYTES_MAX if bytes_max is None else bytes_max
     fitting = int(np.searchsorted(batch.offsets, limit, side="right")) - 1

@@ -24,9 +24,10 @@ READ_HEDGE_SECONDS_MAX: Final = 1.0
 """The most time before another replica is asked as well."""
 
 READ_AVOID_SECONDS: Final = 2.0
+"""A replica that could not read a record is not asked for that record again for this time."""
+
 READ_LACKS_MAX: Final = 1_000
-"""For how long a replica is not asked again for a record that it could not read, and how many such
-records are remembered per partition."""
+"""At most this many records that a replica could not read are remembered per partition."""
 
 
 FIRST_LATENCY_SECONDS: Final = 0.010

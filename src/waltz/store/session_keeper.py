@@ -202,7 +202,7 @@ class SessionKeeper:
             words,
             session_id=NO_SESSION if session is None else session.session_id,
             mark=self.high_water_mark,
-            obstacle=self.obstacle if may_open else "it is another server's, or closed",
+            obstacle=self.obstacle if may_open else "the partition is another server's, or closed",
             members=() if session is None else session.assigned,
             now=now,
             not_before=not_before,

@@ -188,7 +188,9 @@ class ReplicaWords:
         if heard_at is None or heard_at < not_before:
             ago = "never" if age is None else f"{age:.0f} s ago"
             if not replica.is_repairable:
-                text = f"cannot be asked, its version knows no question; it last answered {ago}"
+                text = (
+                    f"cannot be asked: its version knows no such question; it last answered {ago}"
+                )
                 return found(Standing.UNKNOWN, None, text)
             if opened_at >= not_before:
                 return found(Standing.UNKNOWN, None, "has not been asked yet in this store session")

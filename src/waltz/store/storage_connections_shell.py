@@ -141,8 +141,8 @@ class StorageExchange:
                 number = message.sequence_number
                 if number not in self._requests:
                     raise RemoteProtocolError(
-                        f"answer to request {number}, which is not outstanding;"
-                        f" the next one will be {self._next_sequence_number}"
+                        f"an answer to request {number}, which is not outstanding; the next"
+                        f" request will be {self._next_sequence_number}"
                     )
                 _, done = self._requests.pop(number)
                 if done is None:
@@ -154,7 +154,7 @@ class StorageExchange:
         except RemoteProtocolError as error:
             self.end(f"{self._replica_id}: {error}")
         except BaseException:
-            self.end("an answer could not be taken, by a fault of this server")
+            self.end("this server failed to take an answer")
             raise
 
     def end(self, reason: str) -> None:
@@ -264,7 +264,7 @@ class StorageConnection:
             exchange = await self._shake_hands()
         except (UnavailableError, ProtocolError, RemoteStorageError, ValueError):
             return False
-        exchange.end("it was a trial")
+        exchange.end("the connection was opened on trial")
         return True
 
     def grow(self, partition_count: int) -> None:
@@ -323,7 +323,8 @@ class StorageConnection:
         except TimeoutError:
             connection.close()
             raise UnavailableError(
-                f"no handshake with {self._replica_id} in {HANDSHAKE_SECONDS_MAX:g} s"
+                f"storage node {self._replica_id} did not complete the handshake in"
+                f" {HANDSHAKE_SECONDS_MAX:g} s"
             ) from None
         except BaseException:
             connection.close()
@@ -346,10 +347,12 @@ class StorageConnection:
             case [SuccessResponse()]:
                 return
             case [FailureResponse(message=text)]:
-                raise RemoteStorageError(f"{self._replica_id} refused the open request: {text}")
+                raise RemoteStorageError(
+                    f"storage node {self._replica_id} refused the open request: {text}"
+                )
             case _:
                 raise RemoteProtocolError(
-                    f"{self._replica_id} answered an open request with {messages}"
+                    f"storage node {self._replica_id} answered an open request with {messages}"
                 )
 
     async def _receive(self, connection: Connection, link: Link) -> list[Message]:
@@ -357,7 +360,7 @@ class StorageConnection:
         if not data:
             trouble = connection.trouble and f": {connection.trouble}"
             raise ConnectionLostError(
-                f"{self._replica_id} ended the connection while it was opened{trouble}"
+                f"storage node {self._replica_id} ended the connection while it was opened{trouble}"
             )
         return link.receive(data)
 

@@ -327,7 +327,7 @@ class StoreSession:
         append = AppendToReplica(copy)
         if reader.phase is ReplicaPhase.LIVE:
             sent = reader.append(append)
-            assert sent is not None, "it read what it lacked, and had room"
+            assert sent is not None, "the replica has read what it lacked, and has room"
             self._effects.append(sent)
         else:
             self._send(SendRequest(reader.link, append))

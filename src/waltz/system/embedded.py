@@ -155,7 +155,7 @@ class EmbeddedCoordinator:
                 f"no coordinator at {self._address}: {self._trouble}"
             ) from error
         if self._closed or self._connection is None:
-            raise CoordinatorLostError("the coordinator was closed on this side")
+            raise CoordinatorLostError("this process has closed its connection to the coordinator")
         return self._connection
 
     # The connection
@@ -195,12 +195,13 @@ class EmbeddedCoordinator:
                 found = recognized(heard)
                 if found not in (None, COORDINATOR):
                     raise RemoteProtocolError(
-                        f"{found} answers there; expected {COORDINATOR}: give that one's address"
+                        f"{found} answers there; expected {COORDINATOR}: give the address of"
+                        f" {COORDINATOR}"
                     )
                 if not data:
                     raise RemoteProtocolError(
-                        "it ended the connection instead of greeting; a ZooKeeper does this, too:"
-                        " check host and port, or give zookeeper://host:port/root"
+                        "the peer ended the connection without a greeting; a ZooKeeper does this,"
+                        " too: check host and port, or give zookeeper://host:port/root"
                     )
                 contents = list(lines.receive(data))
         session_seconds = self._welcomed(contents.pop(0))
@@ -242,7 +243,9 @@ class EmbeddedCoordinator:
                 if answer is not None and not answer.done():
                     answer.set_result(result)
             case _:
-                raise RemoteProtocolError(f"not an answer: {str(content)[:80]}")
+                raise RemoteProtocolError(
+                    f"not an answer to a coordinator call: {str(content)[:80]}"
+                )
 
     async def _beat(self, connection: Connection, interval_seconds: float) -> None:
         """Send a ping per interval; end a connection on which nothing arrives for two intervals."""

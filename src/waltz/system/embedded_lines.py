@@ -61,7 +61,7 @@ class Lines:
         yield from map(parse_object, lines)
         if len(self._rest) > self.bytes_max:
             raise RemoteProtocolError(
-                f"a line of more than {len(self._rest)} bytes; the limit is {self.bytes_max}"
+                f"a line has more than {len(self._rest)} bytes; expected at most {self.bytes_max}"
             )
 
 
@@ -69,9 +69,9 @@ def parse_object(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"not JSON: {line[:80]!r}") from error
+        raise RemoteProtocolError(f"a line is not JSON: {line[:80]!r}") from error
     if not isinstance(found, dict):
-        raise RemoteProtocolError(f"not a JSON object: {line[:80]!r}")
+        raise RemoteProtocolError(f"a line is not a JSON object: {line[:80]!r}")
     return found
 
 
@@ -91,4 +91,4 @@ def data_from_json(text: object) -> bytes | None:
             return b64decode(text, validate=True)
         except ValueError:
             pass
-    raise RemoteProtocolError("node data is not base64")
+    raise RemoteProtocolError("the data of a node is not base64")

@@ -242,7 +242,9 @@ class EmbeddedCoordinatorServer:
                     if session is None and not lines.receives_object(data):
                         # A client of another protocol learns from this answer whom it has met.
                         connection.write(line(error="RemoteProtocolError", text=NOT_A_MEMBER))
-                        raise RemoteProtocolError(f"not a greeting: {data[:80]!r}")
+                        raise RemoteProtocolError(
+                            f"the client's first line is {data[:80]!r}; expected a greeting"
+                        )
                     for content in lines.receive(data):
                         if session is None:
                             session = self._welcome(content, connection)

@@ -30,7 +30,7 @@ HTTP_CONNECTIONS_MAX: Final = 64
 descriptors. One more cuts the connection whose last answer is longest ago."""
 
 HTTP_IDLE_SECONDS_MAX: Final = 30.0
-"""How long a connection may wait for its next request, or send none at all."""
+"""A connection may stay this long without a request, at its start and between two."""
 
 HTTP_REQUEST_SECONDS_MAX: Final = 5.0
 """From the first byte of a request to the end of its answer."""
@@ -158,7 +158,7 @@ class _BoundedConnection(H11Protocol):
     the time of a request to arrive and of an answer to be read."""
 
     waiting_since = 0.0
-    """When the connection was made, or its last answer was given."""
+    """The time at which the connection was made, or its last answer was given."""
     _timer: asyncio.TimerHandle | None = None
     _has_begun = False
     """Whether a part of a request has arrived that is not answered yet."""

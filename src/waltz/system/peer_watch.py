@@ -24,7 +24,7 @@ UNACKNOWLEDGED_SECONDS_MAX: Final = 30.0
 the system repeats that data, which it does for a quarter of an hour, up to two minutes apart."""
 
 UNACKNOWLEDGED_LOOK_SECONDS: Final = 5.0
-"""How often a connection with unacknowledged data is checked for that."""
+"""Interval at which connections are checked for unacknowledged data."""
 
 PEER_CAN_BE_WATCHED: Final = sys.platform == "linux"
 TCP_INFO: Final = struct.Struct("=3xB20xI92xQ")
@@ -76,6 +76,6 @@ class PeerWatch:
         self._looks_in_vain = self._looks_in_vain + 1 if is_silent else 0
         self._acknowledged_bytes = acknowledged_bytes
         if self._looks_in_vain >= UNACKNOWLEDGED_SECONDS_MAX / UNACKNOWLEDGED_LOOK_SECONDS:
-            self._give_up(f"it has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
+            self._give_up(f"the peer has acknowledged nothing for {UNACKNOWLEDGED_SECONDS_MAX:g} s")
         elif segments or probes or self._transport.get_write_buffer_size():
             self.look_later()

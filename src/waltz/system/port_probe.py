@@ -33,7 +33,7 @@ async def what_answers(connect_string: str) -> str | None:
     ]
     if not wrong:
         return None
-    return f"{', '.join(wrong)}; expected {ZOOKEEPER}: give that one's address"
+    return f"{', '.join(wrong)}; expected {ZOOKEEPER}: give the address of {ZOOKEEPER}"
 
 
 async def _found_at(address: Address) -> str | None:

@@ -188,8 +188,9 @@ def tell_of_open_files(directory: str) -> None:
     for name, mode in modes.items():
         if mode & 0o077:
             log.warning(
-                "files_open_to_others path=%s/%s mode=%o: others on this machine may read records;"
-                " new files are the owner's alone; for those of before: chmod -R go= %s",
+                "files_open_to_others path=%s/%s mode=%o: others on this machine may read"
+                " records; new files can be read by their owner only; for the older files: chmod"
+                " -R go= %s",
                 directory, name, mode, directory,
             )  # fmt: skip
             return

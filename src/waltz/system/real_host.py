@@ -102,4 +102,4 @@ class NoCoordinator:
 
 
 def _refuse(path: str) -> NoReturn:
-    raise LocalProtocolError(f"node {path} asked for by a process that was given no coordinator")
+    raise LocalProtocolError(f"this process was given no coordinator and asked for its node {path}")

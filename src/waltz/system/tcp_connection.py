@@ -56,7 +56,7 @@ TLS_VERDICT_SECONDS_MAX: Final = 1.0
 for the next bytes of the other side, for they may be a refusal."""
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long a closed connection may still send queued bytes."""
+"""A closed connection has this long to send its queued bytes."""
 
 
 log = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class TcpConnection(asyncio.Protocol):
         try:
             self._tls = self._security.connecting_to(self._server_name)
         except ValueError as error:
-            self._fail(f"{self._server_name!r} is no name for a certificate: {error}")
+            self._fail(f"{self._server_name!r} cannot be the name in a certificate: {error}")
             return
         self._tls.start()
         self._send_records()

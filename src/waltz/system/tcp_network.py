@@ -46,7 +46,7 @@ CONNECTIONS_BYTES_LEFT: Final = 0.9
 were closed."""
 
 RESOLVE_SECONDS_MAX: Final = 5.0
-"""How long a name may take to resolve; the system's own patience is longer."""
+"""Time limit for resolving a name; the operating system's own limit is longer."""
 
 RESOLVER_THREADS_MAX: Final = 4
 """Names that a process resolves at a time; further ones wait, which counts towards their time."""
@@ -131,7 +131,7 @@ class Guests:
         if guest is None:
             return False
         self.note_dispensable(host, guest, False)
-        guest.give_up("another connection has its room: it has no mount and was silent longest")
+        guest.give_up("another connection takes its place: it has no mount and was silent longest")
         return True
 
     def note_dispensable(self, host: str, guest: Guest, is_dispensable: bool) -> None:
@@ -281,7 +281,7 @@ class RealNetwork:
         if trouble:
             raise ConnectionFailedError(f"no connection to {address}: {trouble}")
         if speaks_tls:
-            log.info("tls_spoken address=%s: it ended a connection on which plain was", address)
+            log.info("tls_spoken address=%s: it ended a connection that was plain", address)
         return connected
 
     def _try_tls_with(self, address: Address) -> None:

@@ -62,8 +62,8 @@ class Tls:
         self._looked = time.monotonic()
         if settings.files and settings.authorities is None:
             log.warning(
-                "tls_believes_anyone: a certificate is configured and no CAs, so this process shows"
-                " who it is, and believes every peer that connects; set trustStore"
+                "tls_believes_anyone: a certificate is configured and no CAs, so this process"
+                " shows its certificate and trusts every peer that connects; set trustStore"
             )
 
     def may_be_plain(self, host: str) -> bool:
@@ -92,8 +92,8 @@ class Tls:
         if self._contexts is None:
             self._contexts = load(self.settings)
             log.warning(
-                "tls_believes_anyone: no certificate and no CAs are configured, so connections are"
-                " encrypted and nobody is asked who he is; set keyStore and trustStore"
+                "tls_believes_anyone: no certificate and no CAs are configured, so connections"
+                " are encrypted and no peer is authenticated; set keyStore and trustStore"
             )
         elif self.settings.files and time.monotonic() - self._looked >= TLS_LOOK_SECONDS:
             self._looked = time.monotonic()
@@ -119,8 +119,8 @@ def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
     if reachable and settings.believes_everybody:
         log.warning(
             "ports_open_to_anyone addresses=%s: every peer that reaches them may read, write and"
-            " remove everything, for every client is told the cluster's key; %s, or"
-            " bindAddress to 127.0.0.1 or to a network that you trust; see docs/operating/tls.md",
+            " remove everything, since every client is told the cluster's key; %s, or bindAddress"
+            " to 127.0.0.1 or to a network that you trust; see docs/operating/tls.md",
             ",".join(reachable),
             "set trustStore" if settings.authorities is None else "set plain to never or loopback",
         )

@@ -56,12 +56,12 @@ CLOSED_ON_PLAIN: Final = (
     " ZooKeeper does this, too, to all but its own clients: check host and port"
 )
 EXPECTED_TLS: Final = (
-    "it speaks plain, and only TLS is taken from its address; give it TLS, or let ssl.plain allow"
-    " it"
+    "it speaks plain, and this side takes only TLS from its address; give it TLS, or let"
+    " ssl.plain allow it"
 )
 ENDED: Final = (
-    "it ended the connection during the TLS handshake; it does not speak TLS, or did not like what"
-    " it was shown: its log says which; a ZooKeeper does this, too: check host and port"
+    "it ended the connection during the TLS handshake; it does not speak TLS, or refused this"
+    " side's certificate: its log says which; a ZooKeeper does this, too: check host and port"
 )
 SLOW: Final = "it did not finish the handshake in {seconds:.2g} s; it does not speak TLS, or hangs"
 
@@ -78,7 +78,7 @@ def explain(error: ssl.SSLError, settings: TlsSettings) -> str:
         return f"no version or cipher of TLS in common ({reason}); it has to offer TLS 1.2 or 1.3"
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return (
-            "it showed no certificate, and here CAs are configured; give it one that a CA in"
+            "it showed no certificate, and this side demands one; give it one that a CA in"
             f" {settings.authorities} has signed"
         )
     if reason == "SSLV3_ALERT_CERTIFICATE_EXPIRED":
@@ -90,8 +90,8 @@ def explain(error: ssl.SSLError, settings: TlsSettings) -> str:
         )
     if reason in _REFUSES_CERTIFICATE:
         return (
-            f"it does not believe this side's certificate ({reason}), which is {own}; it needs the"
-            " CA that signed it among those it trusts"
+            f"it does not trust this side's certificate ({reason}), which is {own}; it has to"
+            " trust the CA that signed this certificate"
         )
     return f"TLS failed: {reason or error}"
 

@@ -56,7 +56,7 @@ class RealWorkers:
         waiting: asyncio.Future[T] = loop.create_future()
         with self._changing:
             if self._closed:
-                raise RuntimeError("a call for workers that are closed")
+                raise RuntimeError("the workers are closed; no call can be handed to them")
             if self._idle:
                 self._idle.pop().put((function, waiting, loop))
             elif len(self._threads) < self._threads_max:

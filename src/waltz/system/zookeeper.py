@@ -56,7 +56,7 @@ ZOOKEEPER_REQUEST_BYTES_OVERHEAD: Final = 1024
 """A bound on the bytes of a request besides data and path."""
 
 ZOOKEEPER_CLOSE_SECONDS_MAX: Final = 1.0
-"""How long closing waits for the end of the session; later the session ends by its timeout."""
+"""Closing waits at most this long for the end of the session, which else ends by its timeout."""
 
 
 logger = logging.getLogger(__name__)
@@ -407,4 +407,6 @@ def _check_size(path: str, data: bytes | None) -> None:
     repeated for ever."""
     limit = ZOOKEEPER_REQUEST_BYTES_MAX - ZOOKEEPER_REQUEST_BYTES_OVERHEAD - len(path.encode())
     if data is not None and len(data) > limit:
-        raise CoordinationError(f"{len(data)} bytes for node {path}; the limit is {limit}")
+        raise CoordinationError(
+            f"the data for node {path} has {len(data)} bytes; the limit is {limit}"
+        )

@@ -25,7 +25,7 @@ from waltz.types import Address, Plain, TlsSettings
 
 ZOOKEEPER_START_SECONDS_MAX: Final = 30.0
 ZOOKEEPER_STOP_SECONDS_MAX: Final = 10.0
-"""How long a ZooKeeper of our own may take to serve, and to end."""
+"""Time limit for a ZooKeeper that this process started to serve, and to end."""
 
 ZOOKEEPER_RESTART_SECONDS_MIN: Final = 0.2
 ZOOKEEPER_RESTART_SECONDS_MAX: Final = 5.0
@@ -96,8 +96,8 @@ def packaged_jars() -> list[Path]:
             found = [jar for part in parts for jar in part]
     if not found:
         raise ConfigurationError(
-            "no ZooKeeper on this machine: its jars come with PySpark; run"
-            " `pip install '.[spark]'` in a checkout of Waltz, or use one that runs elsewhere"
+            "no ZooKeeper on this machine: its jars come with PySpark; run `pip install"
+            " '.[spark]'` in a checkout of Waltz, or use a ZooKeeper that runs elsewhere"
         )
     return found
 
@@ -269,4 +269,4 @@ class ZooKeeperProcess:
         """Return the last exception in the log, without its stack, or else the last line."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         told = [line for line in lines if "Exception:" in line and not line.startswith("\t")]
-        return (told or lines or ["it said nothing"])[-1]
+        return (told or lines or ["ZooKeeper wrote nothing"])[-1]

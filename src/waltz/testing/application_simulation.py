@@ -131,7 +131,7 @@ def simulate(
     such plan.
     """
     if faults not in PLANS:
-        raise ConfigurationError(f"no fault plan {faults!r}; there are {', '.join(PLANS)}")
+        raise ConfigurationError(f"faults is {faults!r}; expected one of {', '.join(PLANS)}")
     shape = ClusterShape(
         partition_count=partitions,
         storage_count=storages,

@@ -77,8 +77,8 @@ class InMemoryCluster(Closable):
         """
         if not for_tests:
             raise ConfigurationError(
-                "a cluster in memory loses everything with its process: it is for tests only;"
-                " InMemoryCluster(for_tests=True) says that this is one"
+                "a cluster in memory loses everything with its process: use it in tests only, and"
+                " say so with InMemoryCluster(for_tests=True)"
             )
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise ConfigurationError(f"{partitions} partitions; expected 1 to {PARTITIONS_MAX}")

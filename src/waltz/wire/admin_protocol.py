@@ -1,4 +1,4 @@
-"""What tools and the admin port of a storage node say to each other: protocol A, versions 0 to 2.
+"""Messages between tools and the admin port of a storage node: protocol A, versions 0 to 2.
 
 Owns the messages. There is no session here: these requests bypass fencing. Version 0 is the Java
 original's; version 1 adds code 5, which the original left out; version 2 is that of nodes that

@@ -1,4 +1,4 @@
-"""What every message between clients and servers starts with, but for the feed's batches."""
+"""The beginning of every message between clients and servers, but for the feed's batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients and servers say to each other: protocol L, versions 0 to 5.
+"""Messages between clients and servers: protocol L, versions 0 to 5.
 
 Owns the messages of versions 0 to 4 and their hand-packed fast paths. Version 1 added read locks
 and the storage connectivity, 2 append locks, assignments and preferred partitions, 3 the mount

@@ -103,7 +103,7 @@ class FeedColumns(Columns):
 
     runs     a row per run of dense request IDs: client ID, generation, partition ID, the first
              sequence number, and how many transactions follow on it.
-    bodies   None if data were not asked for.
+    bodies   None if the data was not asked for.
     """
 
     runs: NDArray[np.int32]
@@ -281,7 +281,7 @@ class AppendColumnsField:
         count = len(value)
         check_size(count, BATCH_APPENDS_MAX)
         if not count:
-            raise LocalProtocolError("no appends; expected at least 1")
+            raise LocalProtocolError("the message has no appends; expected at least 1")
         counts = np.asarray(value.lock_counts).reshape(-1, LOCK_KINDS)
         locks = int(counts.sum())
         if locks > LOCKS_MAX:
@@ -302,7 +302,9 @@ class AppendColumnsField:
     def read(self, reader: Reader) -> AppendColumns:
         (count,) = reader.unpack(_COUNT)
         if not 1 <= count <= BATCH_APPENDS_MAX:
-            raise RemoteProtocolError(f"{count} appends; expected 1 to {BATCH_APPENDS_MAX}")
+            raise RemoteProtocolError(
+                f"the message has {count} appends; expected 1 to {BATCH_APPENDS_MAX}"
+            )
         # All at once, for most batches are small: what is done for each column is their price.
         start, body = reader.position, reader.body
         size = _APPEND_COLUMNS_BYTES * count
@@ -400,7 +402,9 @@ class RecordBlockField:
     def read(self, reader: Reader) -> RecordBatch:
         first, count, size = reader.unpack(_BLOCK_START)
         if count > RECORD_LIST_RECORDS_MAX:
-            raise RemoteProtocolError(f"{count} records; expected 0 to {RECORD_LIST_RECORDS_MAX}")
+            raise RemoteProtocolError(
+                f"the message has {count} records; expected 0 to {RECORD_LIST_RECORDS_MAX}"
+            )
         starts = column_of(reader, "<u4", count)
         block = reader.take(size)
         if not count:

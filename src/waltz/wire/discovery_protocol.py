@@ -1,4 +1,4 @@
-"""How clients learn from servers what the cluster is: messages 48 to 55 of the client protocol.
+"""Messages by which servers tell clients of the cluster: 48 to 55 of the client protocol.
 
 Owns these messages. They carry no request ID: the sender may not have a client ID yet.
 """

@@ -1,4 +1,4 @@
-"""How one field of a message lies in bytes: one object writes it and reads it.
+"""Encodings of the fields of messages: per field one object that writes it and reads it.
 
 Owns the encodings that all protocols share. Knows no message. A length that arrives is judged
 against what remains and against its limit before anything is allocated for it. Big-endian, two's

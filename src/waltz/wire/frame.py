@@ -23,7 +23,7 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import FRAME_BYTES_MAX
 
 PIECE_BYTES_MIN: Final = 4 * 1024
-"""Of a frame that comes in pieces, larger ones are kept as they come, until all are joined."""
+"""Pieces of a frame that are larger than this are kept as they come, until all are joined."""
 
 WANTED_BYTES_MAX: Final = 64
 """The most that a reader waits for at a time: less than anything whole is of no use to it, and who
@@ -56,7 +56,7 @@ class FrameDecoder:
         self.has_more = False
         """Whether bytes have arrived that `next_frame` has not looked at."""
         self.unfinished_bytes = 0
-        """What has arrived of a payload that is not whole yet."""
+        """Bytes that have arrived of a payload that is not whole yet."""
         self.wanted_bytes = FRAME_HEADER_BYTES
         """The bytes, at least 1, that must arrive before there is another frame."""
         self._data = b""

@@ -34,7 +34,7 @@ from waltz.wire.message import Audience, Message, message
 
 EXTENSIONS_MAX: Final = 100
 EXTENSION_BYTES_MAX: Final = 16 * 1024
-"""Of one handshake message, which fits into HELLO_BYTES_MAX as a whole."""
+"""Bytes of extensions per handshake message, which as a whole fits into HELLO_BYTES_MAX."""
 
 FEATURE_BYTES_MAX: Final = 1024
 
@@ -44,7 +44,7 @@ LIFECYCLE_SINCE: Final = 5
 
 MAGIC_BYTES: Final = b"WLTZ"
 CLIENT_CODE: Final = 1
-"""What kind of client asks: this one."""
+"""The kind of client that asks: this one."""
 
 
 class ProtocolVersion(NamedTuple):
@@ -59,7 +59,7 @@ class ProtocolVersion(NamedTuple):
 
 
 PROTOCOL_VERSIONS: Final = (ProtocolVersion(5, 0, 0),)
-"""What this release speaks, the latest last; of each minor version one revision."""
+"""The versions that this release speaks, the latest last; one revision per minor version."""
 
 
 class Feature(IntEnum):

@@ -84,7 +84,7 @@ class FieldPlace:
 
 
 class Audience(Enum):
-    """For whom a message between clients and servers is."""
+    """The addressee of a message between clients and servers."""
 
     PARTITION = "the partition of a server that its request ID names"
     SERVER = "a server as a whole"

@@ -1,5 +1,5 @@
-"""What a server tells tools of its partitions, replicas and coordinator: messages 80 to 83 of the
-client protocol.
+"""Messages by which a server tells tools of its partitions, replicas and coordinator: 80 to 83 of
+the client protocol.
 
 Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
 taken from the coordinator, but for its own address.

@@ -1,4 +1,4 @@
-"""What servers and storage nodes say to each other: protocol S, versions 0 to 5.
+"""Messages between servers and storage nodes: protocol S, versions 0 to 5.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
@@ -185,8 +185,8 @@ class RecordHeaderListRequest(StorageMessage):
 
 @message(16)
 class RecordHeaderListResponse(StorageMessage):
-    """Headers from the first one asked for on; an empty answer starts at 0. As many as a list may
-    have are given, however large the data are."""
+    """Headers from the first one asked for on; an empty answer starts at 0. The answer holds as
+    many headers as a list may have, however large the data is."""
 
     headers: Annotated[HeaderColumns, HEADER_ROWS, HEADER_COLUMNS, since(HEADERS_SINCE)]
 

@@ -118,11 +118,11 @@ class Entry:
             return None
         due = now + EARLY_SECONDS
         if due >= self._deadline:
-            raise OperationTimeoutError("the context's time is up")
+            raise OperationTimeoutError("the context was not appended before its time limit")
         if not self._was_mounted:
             if due >= self._mount_deadline:
                 raise PartitionNotReadyError(
-                    "the partition had no usable server for"
+                    "the context's partition had no usable server for"
                     f" {self._mount_seconds_max:g} s{gate.why()}"
                 )
             return min(self._mount_deadline, self._deadline) - now

@@ -161,8 +161,8 @@ class OwnAppends:
     # What becomes of them
 
     def decide(self, run: FedRun) -> None:
-        """The feed goes on with `run`: what was sent before one that has come, and has not come
-        itself, is not in the log."""
+        """Take the feed's next `run`: an append that was sent before one of the run, and that the
+        feed did not bring, is not in the log."""
         transaction_id = run.first_transaction_id
         for first, count in run.request_runs:
             if first.client_id == self.numbers.client_id:

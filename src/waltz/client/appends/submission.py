@@ -147,21 +147,26 @@ def append_result(submission: Submission, error: Exception | None) -> Transactio
         return submission.transaction_id
     if isinstance(error, OperationTimeoutError):
         return _time_is_up(submission.context)
-    return error or OperationTimeoutError("not appended: this client has no retry threads")
+    return error or OperationTimeoutError(
+        "the context was not appended at its first attempt, and"
+        " this client has no threads to retry it"
+    )
 
 
 def _time_is_up(context: TransactionContext) -> OperationTimeoutError:
     within = f"in {context.timeout_seconds} s"
     if isinstance(context, ManyAppends):
         return OperationTimeoutError(
-            f"not all were in the log and applied {within}: which of them are in the log is unknown"
+            f"not all transactions were in the log and applied {within}: which of them are in the"
+            " log is unknown"
         )
     if context.request_id is None:
-        return OperationTimeoutError(f"not sent {within}: it is not in the log")
+        return OperationTimeoutError(f"the transaction was not sent {within}: it is not in the log")
     client, generation, partition, number = context.request_id
     error = OperationTimeoutError(
-        f"not applied {within}: whether it is in the log is unknown; ask for the outcome of request"
-        f" {client}:{generation}:{partition}:{number} after transaction {context.executed_at}"
+        f"the transaction was not applied {within}: whether it is in the log is unknown; ask for"
+        f" the outcome of request {client}:{generation}:{partition}:{number} after transaction"
+        f" {context.executed_at}"
     )
     error.request_id, error.executed_at = context.request_id, context.executed_at
     return error

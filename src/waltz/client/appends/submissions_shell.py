@@ -195,7 +195,7 @@ class Submissions:
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:
-            raise ClientClosedError("client closed") from None
+            raise ClientClosedError("the client is closed") from None
 
     def _take_handed(self) -> None:
         self._takes += 1  # first: what is handed over from now on wakes the loop again
@@ -262,7 +262,7 @@ class Submissions:
 
     def _expire(self, submission: Submission) -> None:
         if submission.claim_verdict():
-            error = OperationTimeoutError("the context's time is up")
+            error = OperationTimeoutError("the context was not decided before its time limit")
             self.telling.start(submission, partial(tell_expiration, submission), error)
 
     async def end_all(self, error: Exception) -> None:
@@ -314,7 +314,7 @@ class Submissions:
                 await flush.done
         except TimeoutError:
             raise OperationTimeoutError(
-                f"{len(flush.numbers)} transactions have not ended in {timeout_seconds} s"
+                f"{len(flush.numbers)} transactions are still undecided after {timeout_seconds} s"
             ) from None
         finally:
             self._flushes.remove(flush)
@@ -334,4 +334,7 @@ class Submissions:
 def not_active(
     partition_id: PartitionId, active: Collection[PartitionId]
 ) -> PartitionInactiveError:
-    return PartitionInactiveError(f"partition {partition_id} is not one of {sorted(active)}")
+    return PartitionInactiveError(
+        f"partition {partition_id} is not active; the client's active"
+        f" partitions are {sorted(active)}"
+    )

@@ -60,7 +60,7 @@ class TransactionMonitor(Generic[T]):
     def __init__(self) -> None:
         self.state = MonitorState.STOPPED
         self.count = 0
-        """How many are pending."""
+        """The number of pending appends."""
         self._runs: deque[_Run[T]] = deque()
 
     def items(self) -> Iterator[tuple[RequestId, T]]:
@@ -103,7 +103,7 @@ class TransactionMonitor(Generic[T]):
         ClientClosedError.
         """
         if self.state is MonitorState.CLOSED:
-            raise ClientClosedError(f"client closed; {first} was not sent")
+            raise ClientClosedError(f"the client is closed; {first} was not sent")
         if self.state is MonitorState.STOPPED:
             raise PartitionInactiveError(f"partition {first.partition_id} is not active")
         if self._runs:

@@ -143,8 +143,8 @@ class FailedAttempts:
     def blocking(self, transaction_id: TransactionId, error: Exception) -> PartitionBlockedError:
         """Return the error for callers that wait for the transaction that cannot be applied."""
         after = {
-            OnApplyFailure.STOP: "this client is done with the partition; open a new one once that"
-            " is mended",
+            OnApplyFailure.STOP: "this client no longer follows the partition; open a new client"
+            " once the cause is mended",
         }.get(
             self._policy,
             "nothing after it is applied until it can be, or is skipped (`waltz parked skip`);"

@@ -47,7 +47,10 @@ def is_called_by(client: object) -> bool:
 def refuse_inside_callbacks(client: object, verb: str) -> None:
     """Raises LocalProtocolError: the caller is inside a callback of `client`."""
     if _CALLED_BY.get() is client:
-        raise LocalProtocolError(f"{verb} called inside a callback, which it would wait for")
+        raise LocalProtocolError(
+            f"{verb} was called inside a callback and would wait for that callback; call it"
+            " elsewhere"
+        )
 
 
 def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:

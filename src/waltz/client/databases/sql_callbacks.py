@@ -395,7 +395,7 @@ class SqlCallbacks(WaltzClientCallbacks):
         if mark < expected:
             raise LocalProtocolError(
                 f"the database is at transaction {mark} of partition {partition_id}; expected"
-                f" {expected}: it was set back, restart the client"
+                f" {expected}: the database was set back; restart the client"
             )
 
     def _check_history(self, partition_id: PartitionId) -> None:
@@ -404,9 +404,9 @@ class SqlCallbacks(WaltzClientCallbacks):
         known, found = progress.history, progress.found
         if known is not None and found != known:
             raise HistoryChangedError(
-                f"the database belongs to history {found} of partition {partition_id} now; this"
-                f" client has applied history {known} to it. Nothing more was applied: restart the"
-                " client once it is clear which of the two is right"
+                f"the database now belongs to history {found} of partition {partition_id}; this"
+                f" client has applied history {known} to the database. Nothing more was applied:"
+                " restart the client once it is clear which of the two is right"
             )
 
     def _read_mark(self, partition_id: PartitionId) -> TransactionId:

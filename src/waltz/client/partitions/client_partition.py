@@ -359,7 +359,7 @@ class ClientPartition:
         is_own = request_id.client_id == numbers.client_id
         if is_own and request_id.sequence_number > numbers.last:
             # It could still be made: no answer would be final.
-            error = LocalProtocolError(f"{request_id} was never sent")
+            error = LocalProtocolError(f"the append {request_id} was never sent")
             self._effects.append(OutcomeRefused(request_id, error))
         else:
             self._questions.want(request_id, event.after)

@@ -1,4 +1,4 @@
-"""What became of single appends: asked until the answer is definite.
+"""Questions for the outcome of single appends, asked until the answer is definite.
 
 Owns which questions are open, from where each goes on, and when to ask again. Knows no connection:
 the owner of a connection sends what `ask` returns, and again on every new connection.
@@ -70,8 +70,8 @@ class OutcomeQuestions:
         for each in unsent:
             del self.after[each]
         error = LocalProtocolError(
-            "version 4 of the protocol, and any before, cannot say what became of an append,"
-            " upgrade servers"
+            "the server speaks version 4 of the client protocol or an earlier one, which has no"
+            " question for the outcome of an append; upgrade the servers"
         )
         return [OutcomeRefused(each, error) for each in unsent]
 

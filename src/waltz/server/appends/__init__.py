@@ -1,1 +1,1 @@
-"""What is appended: locks, undecided appends, and what becomes of each."""
+"""Appends: their locks, those that are undecided, and the outcome of each."""

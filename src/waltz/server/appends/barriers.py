@@ -21,7 +21,7 @@ class Barrier(NamedTuple):
     peer: ClientPeer
     request: MountRequest | FlushRequest | OutcomeRequest
     is_final: bool
-    """Of the outcome that is asked for: whether what is not in the log then never will be."""
+    """Whether an append that the log does not have at this barrier never will be in the log."""
 
 
 class Barriers:

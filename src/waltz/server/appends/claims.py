@@ -60,7 +60,7 @@ class Claims:
         self.at = self.table.data
         """The same: single elements are read and written three times as fast as through numpy."""
         self.lock_count = 0
-        """How many locks are claimed, each as often as it is."""
+        """The number of claims of locks; a lock that is claimed twice counts twice."""
         self._undecided: deque[Claimed] = deque()
         self._fresh: dict[int, int] = {}
         """Claimed one by one since `add` was called last."""

@@ -97,7 +97,7 @@ class LockTable:
         self._reservations = Reservations(slot_count)
         self._firsts = np.zeros(slot_count, np.int64)
         self._firsts_base = 0
-        """What is not above it in `_firsts` is of an earlier look."""
+        """Entries of `_firsts` that are not above this number belong to an earlier look."""
         # Single elements are read and written through views: three times as fast as through numpy.
         self._mark_at = self._marks.data
         self.issued = 0

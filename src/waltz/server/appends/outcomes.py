@@ -46,7 +46,7 @@ class Outcomes:
         self._cache = cache
         self._fetches = fetches
         self.ready: deque[_Search] = deque()
-        """What waits for `serve` and nothing else."""
+        """Searches that can go on as soon as `serve` is called."""
         self._fetching: deque[_Search] = deque()
 
     def __len__(self) -> int:

@@ -146,7 +146,7 @@ class Sorter:
                     for_server.append(message)
                     continue
                 if kind not in FOR_SERVER:
-                    text = f"{kind.__name__} from a client; only servers send it"
+                    text = f"{kind.__name__} arrived from a client; expected only from servers"
                     raise RemoteProtocolError(text)
             assert isinstance(message, ClientMessage)
             if self._client_id is None:
@@ -193,13 +193,15 @@ def _check_request_ids(message: AppendBatch, client_id: ClientId) -> None:
     request_id = message.request_id
     if request_id.client_id != client_id:
         raise RemoteProtocolError(
-            f"append of client {request_id.client_id} on a connection of client {client_id}"
+            f"an append of client {request_id.client_id} arrived on a connection of client"
+            f" {client_id}"
         )
     last = request_id.sequence_number + len(message.appends) - 1
     if last > SEQUENCE_NUMBER_MAX:
         raise RemoteProtocolError(
             f"appends with sequence numbers {request_id.sequence_number} to {last}; expected at"
-            f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before"
+            f" most {SEQUENCE_NUMBER_MAX}: a client has to take another client ID before that"
+            " number"
         )
 
 

@@ -64,7 +64,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConnectedClient:
-    """Whom partitions know as one connection; `connection` None: it is broken."""
+    """A client as partitions know it: one logical connection; `connection` is None while it is
+    broken."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class Clients:
             self.cut_off(connection_id, str(error))
         if client.connection is None:
             if not client.link.is_restorable:
-                self._end(client, "more was to be kept for it than may be")
+                self._end(client, "the messages kept for the client exceed their limit")
             return
         unsent_bytes = client.connection.unsent_bytes
         self.unsent_bytes_peak = max(self.unsent_bytes_peak, unsent_bytes)
@@ -448,7 +449,7 @@ class Clients:
                 connection.write(arrival.link.encode(answer) + again)
                 self._fill(client)
                 return client
-            reason = "what was sent is not there any more"
+            reason = "the messages to send again are no longer kept"
             self._end(client, reason)
         self._peer_log.info("client_unknown peer=%s reason=%s", connection.peer, reason)
         connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))

@@ -1,4 +1,4 @@
-"""Which logical connections a server keeps, for whom, and until when.
+"""The logical connections that a server keeps, with their clients and the time they are kept.
 
 Owns their IDs, and for those whose TCP connection has ended the time until which they can be
 restored. Must not know sockets, partitions or what is kept of a connection. Always: an ID leads to
@@ -78,8 +78,8 @@ class RefuseRestore:
 Effect: TypeAlias = ReleaseContext | RestoreContext | RefuseRestore
 
 UNKNOWN = "connection unknown"
-REPEATED = "an earlier request to restore it, repeated"
-EXPIRED = "it was not restored in time"
+REPEATED = "the request to restore the connection repeats an earlier one"
+EXPIRED = "the client did not restore the connection in time"
 CROWDED = "too many connections wait to be restored"
 
 

@@ -1,4 +1,4 @@
-"""What a server knows of its cluster, for clients that have no coordinator.
+"""The server's knowledge of its cluster, for clients that have no coordinator.
 
 Owns the newest topology, which stays while the coordinator is away, and the loop that tells it to
 those who have subscribed. Client IDs come from the coordinator, one write each.

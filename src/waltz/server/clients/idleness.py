@@ -1,4 +1,4 @@
-"""When a server takes a client for gone, and when it has to say that it lives itself.
+"""The times at which a server takes a client for gone, or has to send it a heartbeat.
 
 Owns the times of one connection. Must not know what is said on it. A server that is not reading,
 for the client has too much under way, hears no heartbeats: it does not count that as silence, and

@@ -1,1 +1,1 @@
-"""What clients are fed and what data they ask for: feeds, recent records, reads of old ones."""
+"""The data that clients get: feeds, recent records, and reads of old ones."""

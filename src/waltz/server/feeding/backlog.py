@@ -25,8 +25,8 @@ PARTITION_SHARE_BYTES: Final = 64 * 1024
 """Each connection may have this much under way in a partition even if the partition is full."""
 
 CROWDED_BYTES_MIN: Final = 256 * 1024
-"""When all clients of a server have this much under way, small appends no longer wait for a turn of
-the loop at each step of their way. Below it turns are short, and waiting joins appends to
+"""Bytes that all clients of a server have under way, from which on small appends no longer wait for
+a turn of the loop at each step. Below this number turns are short, and waiting joins appends into
 batches."""
 
 CONNECTION_BACKLOG_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -71,8 +71,8 @@ class Backlog:
     """The appends that one partition has not decided. While the backlog is full, connections that
     hold more than a share of it are not read.
 
-    Requests for data are not added: they may wait for a client that reads no answers, and must not
-    fill the partition for other clients. The bound of their connection applies to them.
+    A request for data is not added: it may wait for a client that reads no answers, and must not
+    fill the partition for other clients. The bound of its connection applies to it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a step has to say to its clients, gathered per connection.
+"""The messages of one step to its clients, gathered per connection.
 
 All that one step says to one connection leaves in one write.
 """

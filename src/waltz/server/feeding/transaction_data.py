@@ -59,7 +59,7 @@ class DataRequests:
         self._cache = cache
         self._fetches = fetches
         self.ready: deque[_Asked] = deque()
-        """What waits for `serve` and nothing else."""
+        """Requests that can be answered as soon as `serve` is called."""
         self._fetching: deque[_Asked] = deque()
         self._blocked: dict[int, deque[_Asked]] = {}
 

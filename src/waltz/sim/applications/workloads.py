@@ -127,7 +127,7 @@ def bulk(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def many_locks(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Contexts take so many locks that the servers' lock tables have to grow while others wait."""
+    """Contexts take enough locks that the servers' lock tables have to grow while others wait."""
     return tuple(
         replace(writer, concurrency=random.choice((10, 30)), contexts_max=20, think_seconds_max=0.0)
         for writer in _writers(random, length, "many_locks")

@@ -275,7 +275,9 @@ def _plan_partition(
             plan.notes[partition_id, each.replica_id] = (
                 f"it holds transactions to {marks.last}"
                 if last == marks.last
-                else f"it takes no part in the store session; settled to transaction {last}"
+                else (
+                    f"the replica takes no part in the store session; settled to transaction {last}"
+                )
             )
         elif not is_known:
             plan.notes[partition_id, each.replica_id] = (

@@ -135,7 +135,7 @@ def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any],
         raise CorruptionError(
             f"{UNDECODABLE} partition {partition_id}, transaction {transaction_id}{more}: the"
             f" data is {data!r:.80}; expected JSON with the fields of the definition. Correct"
-            " `decode`, or say `undecodable: quarantine` there"
+            " `decode`, or write `undecodable: quarantine` there"
         )
     return found, frame.where(f.col(CORRUPT).isNull())
 

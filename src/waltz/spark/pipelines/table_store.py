@@ -133,7 +133,7 @@ class TableStore:
             if not self._exists("waltz_source"):
                 if self._exists():
                     raise ConfigurationError(
-                        f"{INVALID_TABLES} {self.path} is a database of something else; name"
+                        f"{INVALID_TABLES} {self.path} is a database that no pipeline made; name"
                         " another target"
                     )
                 for statement in META.strip().split(";\n"):

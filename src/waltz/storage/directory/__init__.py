@@ -1,1 +1,1 @@
-"""What a storage node keeps beside its log: control file, node file, trace, reserve."""
+"""The files of a storage node next to its log: control file, node file, trace, reserve."""

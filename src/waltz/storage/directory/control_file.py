@@ -96,7 +96,7 @@ class ControlFile:
         self.was_created = was_created
         """Whether the directory was fresh, so that this opening made the file."""
         self.notes = tuple(notes)
-        """For people: faults found at opening that were repaired or do no harm."""
+        """Faults found at opening that were repaired or do no harm, as sentences for people."""
 
     @property
     def directory_id(self) -> UUID:
@@ -172,7 +172,7 @@ def open_control_file(
     key, more partitions than the cluster has, or partitions without a control file.
     """
     if not disk.exists(directory):
-        raise ConfigurationError(f"no storage directory {directory}; create it")
+        raise ConfigurationError(f"there is no storage directory {directory}; create it")
     path = f"{directory}/{CONTROL_FILE_NAME}"
     release = None
     if not disk.exists(path):
@@ -266,9 +266,9 @@ def _header(
     if lost:
         raise ConfigurationError(
             f"{CONTROL_FILE_NAME} in {directory} has {file.size()} bytes, expected at least"
-            f" {CONTROL_HEADER.size}, and {NODE_FILE_NAME} knows nothing of partitions"
-            f" {', '.join(lost)}, whose directories are there: put both back from a copy, or"
-            f" {_REPLACE}"
+            f" {CONTROL_HEADER.size}, and {NODE_FILE_NAME} has no slots of partitions"
+            f" {', '.join(lost)}, whose directories are there: put both files back from a copy,"
+            f" or {_REPLACE}"
         )
     entries = bytearray(content[CONTROL_HEADER.size :])
     for partition_id in found.slots:

@@ -153,7 +153,7 @@ class Judgement:
     repair: bytes | None = None
     """The bytes that should replace the 76; None: they are right."""
     note: str | None = None
-    """For people: what did not check out."""
+    """The fault that was found, as a sentence for people."""
 
 
 def judge_partition(

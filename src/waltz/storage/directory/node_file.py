@@ -119,7 +119,7 @@ class NodeFileContent:
     """Slots that were ever written."""
     repairs: tuple[tuple[int, bytes], ...]
     notes: tuple[str, ...]
-    """For people: what did not check out."""
+    """The faults that were found, as sentences for people."""
 
 
 def encode_header(header: NodeHeader) -> bytes:

@@ -32,7 +32,7 @@ SPACE_RETURN_FACTOR: Final = 1.1
 """A state ends once this many times its threshold is free again."""
 
 SPACE_HOLD_SECONDS: Final = 5.0
-"""How long a file system counts as full after a write has found it full, whatever it reports."""
+"""A file system counts as full this long after a write found it full, whatever it reports."""
 
 
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

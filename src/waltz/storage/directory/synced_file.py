@@ -44,7 +44,9 @@ class SyncedFile:
     def check_sound(self) -> None:
         """Raises SegmentFailedError: a write or a sync has failed."""
         if self._failed:
-            raise SegmentFailedError(f"{self._name} takes no update after a failed one")
+            raise SegmentFailedError(
+                f"{self._name} takes no update after a failed one, until the node is started again"
+            )
 
     def close(self) -> None:
         self._file.close()

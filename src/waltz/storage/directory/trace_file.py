@@ -106,7 +106,7 @@ class TraceContent(NamedTuple):
     whole: frozenset[PartitionId]
     """Partitions whose two copies are equal."""
     notes: tuple[str, ...]
-    """For people: what did not check out."""
+    """The faults that were found, as sentences for people."""
 
 
 def decode_trace_file(content: bytes, directory_id: UUID, partition_count: int) -> TraceContent:

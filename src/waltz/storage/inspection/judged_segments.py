@@ -33,8 +33,8 @@ from waltz.types import PartitionId, TransactionId
 FIRST: Final = TransactionId(0)
 
 CREATION_MILLISECONDS_MAX: Final = 60_000
-"""How far the creation times of the two files may differ: the original takes the time of each file
-at the moment it makes it."""
+"""The creation times of the two files may differ by this much: the original takes the time of each
+file at the moment it makes it."""
 
 PARTITION_OF_REQUEST: Final = slice(8, 12)
 """The bytes of a request ID that are its partition ID."""

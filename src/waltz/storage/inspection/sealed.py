@@ -48,7 +48,7 @@ def sealed_segments(disk: Disk, path: str) -> tuple[UUID, Sequence[SealedSegment
         raise ConfigurationError(f"{path} is not the whole directory of a storage node")
     cluster_key = read_promises(disk, target.directory).cluster_key
     if cluster_key is None:
-        raise ConfigurationError(f"{path} does not say which cluster it belongs to")
+        raise ConfigurationError(f"{path} does not say to which cluster the directory belongs")
     partitions = [list_partition(disk, each) for each in partition_directories(disk, path)]
     return cluster_key, [segment for files in partitions for segment in _sealed(files)]
 

@@ -236,9 +236,9 @@ def find_target(disk: Disk, path: str) -> InspectionTarget:
     elif (around := _around(disk, path)) is not None and PARTITION_NAME.fullmatch(basename(path)):
         return InspectionTarget(around, path)
     raise ConfigurationError(
-        f"{path} is nothing of a storage node; expected a storage directory, which has a"
-        f" {CONTROL_FILE_NAME}, one of its partition directories, or a file {'0' * NAME_DIGITS}"
-        f"{DATA_SUFFIX}"
+        f"{path} is not a file or directory of a storage node; expected a storage directory,"
+        f" which has a {CONTROL_FILE_NAME}, one of its partition directories, or a file"
+        f" {'0' * NAME_DIGITS}{DATA_SUFFIX}"
     )
 
 

@@ -403,7 +403,11 @@ class Segment:
                 self._preallocation.truncate(end)
             self.data_file.sync()
             if self.data_file.read_at(offset, len(batch.block)) != batch.block:
-                raise OSError(errno.EIO, "what was written is not what is read", self.data_path)
+                raise OSError(
+                    errno.EIO,
+                    "the bytes that were read back differ from those written",
+                    self.data_path,
+                )
             self.index.put(position, places)
         except OSError as error:
             self._fail(f"repair of {len(batch)} records", error)

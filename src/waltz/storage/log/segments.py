@@ -216,7 +216,10 @@ class SegmentChain:
                 try:
                     self._truncate(TransactionId(first - 1))
                 except CorruptionError as damage:
-                    raise SegmentFailedError(f"{error}, but for a part: {damage}") from damage
+                    raise SegmentFailedError(
+                        f"{error}; a part of the batch was written and could not be cut off:"
+                        f" {damage}"
+                    ) from damage
             raise
 
     def sync(self) -> None:
@@ -233,8 +236,9 @@ class SegmentChain:
         damage = left_of(self.damage, accepted)
         if damage and last_transaction_id >= damage[0].first:
             raise CorruptionError(
-                f"no truncation of partition {self._home.partition_id} to {last_transaction_id}:"
-                f" there is damage before it that awaits repair: {damage_text(damage)}"
+                f"partition {self._home.partition_id} cannot be truncated to"
+                f" {last_transaction_id}: there is damage before it that awaits repair:"
+                f" {damage_text(damage)}"
             )
         if last_transaction_id >= 0:
             self.records.read(last_transaction_id, count_max=1, bytes_max=1)
