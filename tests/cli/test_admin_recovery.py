@@ -32,7 +32,7 @@ def test_a_node_is_filled_before_the_cluster_knows_it(operated: OperatedCluster)
     port = place.address.rpartition(":")[2]
 
     blind = operated.tool("admin storage", *recover)
-    assert (blind.code, "say where servers connect to it" in blind.err) == (2, True)
+    assert (blind.code, "give its data port" in blind.err) == (2, True)
     same = operated.tool("admin storage", *recover[:4], source.admin, "-p", "0")
     assert (same.code, "are the same storage node" in same.err) == (2, True)
     online = operated.tool("admin storage", *recover, "-dp", port)

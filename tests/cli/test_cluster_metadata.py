@@ -115,7 +115,7 @@ def test_a_cluster_is_deleted_by_its_name_or_by_force(blank: OperatedCluster) ->
     blank.done("cluster", "create", "-n", "named", "-p", "1")
     unnamed = blank.tool("cluster", "delete")
     assert unnamed.code == 2
-    assert "missing: --name" in unnamed.err
+    assert "the cluster's name is missing" in unnamed.err
     wrong = blank.tool("cluster", "delete", "-n", "other")
     assert wrong.code == 1
     assert "is called 'named', not 'other'" in wrong.err

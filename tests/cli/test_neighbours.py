@@ -49,7 +49,7 @@ def test_storage_nodes_by_other_addresses_keep_a_process_from_hiding_on_loopback
     async def story(world: World) -> None:
         nodes = [Address(f"s{number}.example", 7201) for number in range(4)]
         await world.ask(create, Address("127.0.0.1", 7201), *nodes)
-        said = "cluster knows s0.example:7201, s1.example:7201, s2.example:7201 and 1 more, by"
+        said = "cluster knows s0.example:7201, s1.example:7201, s2.example:7201 and 1 more by"
         with pytest.raises(ConfigurationError, match=said):
             await world.ask(judge)
 
@@ -64,7 +64,7 @@ def test_a_server_by_another_address_does_so_too() -> None:
         await world.ask(create)
         world.start(main, "one")
         await settled()
-        with pytest.raises(ConfigurationError, match=r"knows v1\.example:7300, by .*Set server\.b"):
+        with pytest.raises(ConfigurationError, match=r"knows v1\.example:7300 by .*Set server\.b"):
             await world.ask(judge)
 
     simulate(story)

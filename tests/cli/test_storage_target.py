@@ -38,7 +38,7 @@ def test_a_node_that_nobody_knows_is_told_by_its_admin_port() -> None:
     stranger = find_target(Address("d", 6001), PORTS)
     assert stranger == StorageTarget(None, None, Address("d", 6001))
     assert str(stranger) == "storage node d:6001"
-    with pytest.raises(click.UsageError, match="say where servers connect to it"):
+    with pytest.raises(click.UsageError, match="give its data port"):
         data_address(stranger)
     assert data_address(find_target(Address("d", 6001), PORTS, 6000)) == Address("d", 6000)
     assert data_address(NODE_A) == Address("a", 6000)

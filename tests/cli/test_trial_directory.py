@@ -48,7 +48,9 @@ def test_every_process_of_a_plan_has_addresses_of_its_own() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_address_that_nobody_can_connect_to_is_refused(host: str) -> None:
     """F-15: the cluster would tell it to others."""
-    with pytest.raises(ConfigurationError, match=r"--host .* give the one by which other machines"):
+    with pytest.raises(
+        ConfigurationError, match=r"--host .* give the address by which other machines"
+    ):
         plan_cluster(name="test", cluster_key="key", host=host, port=0, servers=1, partitions=1)
 
 
