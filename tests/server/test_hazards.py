@@ -160,7 +160,7 @@ def test_h3_partition_that_fails_ends_alone_is_reported_and_opened_again() -> No
         await other.mount(partition=PARTITIONS[1])
         caller.append(b"before")
         await caller.hear(FeedData)
-        broken = server._partitions[PARTITIONS[0]].machine
+        broken = server._partitions.running[PARTITIONS[0]].machine
         del broken._feeds
         caller.append(b"undecided")
         with pytest.raises(EOFError):
@@ -171,8 +171,8 @@ def test_h3_partition_that_fails_ends_alone_is_reported_and_opened_again() -> No
         assert (PARTITIONS[1], True) in health.health
         again = await Caller.connect(host, 7)
         await again.mount(0)
-        assert server._partitions[PARTITIONS[0]].machine is not broken
-        assert server._failures[PARTITIONS[0]].count == 1
+        assert server._partitions.running[PARTITIONS[0]].machine is not broken
+        assert server._partitions._failures[PARTITIONS[0]].count == 1
         request = again.append(b"after", 0)
         heard = []
         while request not in heard:
@@ -217,13 +217,13 @@ def test_h6_slow_partition_holds_up_no_other_one_of_the_same_connection() -> Non
         caller = await Caller.connect(host)
         await caller.mount()
         await caller.mount(partition=PARTITIONS[1])
-        full = server._partitions[PARTITIONS[0]].machine
+        full = server._partitions.running[PARTITIONS[0]].machine
         silent: list[object] = []
 
         def keep_silent(records: object, *, at_once: bool = False) -> None:
             silent.append(records)
 
-        server._partitions[PARTITIONS[0]]._store.append = keep_silent  # type: ignore
+        server._partitions.running[PARTITIONS[0]]._store.append = keep_silent  # type: ignore
         for number in range(200):
             caller.append(b"%d" % number)
         while full.pending_count < 200:

@@ -476,7 +476,7 @@ def test_lost_connections_are_forgotten() -> None:
         while world.server._clients:
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.1)
-        machine = world.server._partitions[PARTITIONS[0]].machine
+        machine = world.server._partitions.running[PARTITIONS[0]].machine
         assert len(machine._mounts) == 0
         assert len(machine._feeds) == 0
 
@@ -517,9 +517,11 @@ def test_partition_under_a_higher_generation_starts_afresh() -> None:
         caller.append(b"before")
         await caller.hear(FeedData)
         assert world.server is not None
-        before = world.server._partitions[PARTITIONS[1]]
-        world.server._on_assignment({PARTITIONS[0]: Generation(2), PARTITIONS[1]: Generation(1)})
-        assert world.server._partitions[PARTITIONS[1]] is before
+        before = world.server._partitions.running[PARTITIONS[1]]
+        world.server._partitions.assign(
+            {PARTITIONS[0]: Generation(2), PARTITIONS[1]: Generation(1)}
+        )
+        assert world.server._partitions.running[PARTITIONS[1]] is before
         with pytest.raises(EOFError):
             await caller.hear(Message)
         again = await Caller.connect(host)
@@ -541,9 +543,9 @@ def test_clients_that_missed_that_a_partition_was_away_mount_again() -> None:
         await other.mount(partition=PARTITIONS[1])
         assert world.server is not None
         kept = {PARTITIONS[1]: Generation(1)}
-        world.server._on_assignment(kept)
+        world.server._partitions.assign(kept)
         await asyncio.sleep(1.0)
-        world.server._on_assignment(kept | {PARTITIONS[0]: Generation(3)})
+        world.server._partitions.assign(kept | {PARTITIONS[0]: Generation(3)})
         with pytest.raises(EOFError):
             await caller.hear(Message)
         mark = HighWaterMarkRequest(other.id(PARTITIONS[1]))

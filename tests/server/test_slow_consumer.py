@@ -181,7 +181,7 @@ def test_body_asked_for_by_a_call_does_not_wait_for_the_batches_of_others(tmp_pa
             await hear_feed(writer, 0)
             await hear_feed(reader, 0)
             clients = {int(client.sorter._client_id or 0): client for client in server._clients}
-            (partition,) = server._partitions.values()
+            (partition,) = server._partitions.running.values()
             behind = AppendRequest(writer.id(), TransactionId(0), (), (), (), 0, b"", 0)
             await server._hand_on(clients[7], [behind])
             # Nothing below lets the loop have a turn.
@@ -210,7 +210,7 @@ def test_small_append_beside_much_of_others_leaves_for_the_replicas_at_once(
         async with running_server(tmp_path) as (host, server):
             writer, small = await connected(host, server, 7), await connected(host, server, 8)
             clients = {int(client.sorter._client_id or 0): client for client in server._clients}
-            (partition,) = server._partitions.values()
+            (partition,) = server._partitions.running.values()
             exchange = next(iter(partition._store._exchanges.values()))
             store = partition._store
             note_sent = store._send

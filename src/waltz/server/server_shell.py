@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from waltz.cluster.cluster_shell import (
@@ -35,20 +34,17 @@ from waltz.limits import (
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
     REPORTS_MAX,
-    RETRY_SECONDS_MAX,
-    RETRY_SECONDS_MIN,
     SMALL_BYTES_MAX,
 )
-from waltz.server.clients.client_connection import Mounts, answer_without_partition, may_overtake
+from waltz.server.clients.client_connection import answer_without_partition, may_overtake
 from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
 from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
-from waltz.server.partition_server_shell import RunningPartition
+from waltz.server.running_partitions_shell import RunningPartitions
 from waltz.server.server_metrics import (
-    ServerPartitionState,
     ServerStage,
     ServerState,
     milliseconds,
@@ -59,9 +55,6 @@ from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
     ConnectionDrained,
     ConnectionLost,
-    PartitionEvent,
-    PartitionRevoked,
-    ReleaseRequested,
 )
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
@@ -134,17 +127,6 @@ class ServerConfig:
     """Whether a partition that fails ends the server, so that tests see every bug."""
 
 
-@dataclass(slots=True)
-class PartitionFailure:
-    """The number of a partition's failures in this process, and the last failure."""
-
-    count: int = 0
-    reason: str = ""
-
-
-NO_FAILURE: Final = PartitionFailure()
-
-
 class Server:
     """A server of the cluster, from `start` to `stop`."""
 
@@ -162,15 +144,15 @@ class Server:
             tell_all=self._tell_of_connection,
         )
         self._backlog_bytes_peak = 0
-        self._partitions: dict[PartitionId, RunningPartition] = {}
-        self._openings = 0
-        self._left_behind: dict[PartitionId, Mounts] = {}
-        """The clients that were mounted on partitions that have gone to other servers."""
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        """One for each partition."""
         self._errands: dict[asyncio.Task[None], None] = {}
-        self._assigned: dict[PartitionId, Generation] = {}
-        self._failures: dict[PartitionId, PartitionFailure] = {}
+        self._partitions = RunningPartitions(
+            host,
+            self._clients,
+            self._cache,
+            self._make,
+            self._start,
+            self._end if config.ends_with_partition else None,
+        )
         self._coordinator = CoordinatorWatch(host, config.root)
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
@@ -201,7 +183,7 @@ class Server:
         self._membership = ServerMembership(
             self.host,
             self._config.advertised or self.address,
-            self._on_assignment,
+            self._partitions.assign,
             preferred_partitions=self._config.preferred_partitions,
             root=self._config.root,
             on_membership=self._note_membership,
@@ -252,29 +234,7 @@ class Server:
             unsent_bytes_peak=clients.unsent_bytes_peak,
             cache_bytes=self._cache.byte_count,
             coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
-            partitions=tuple(
-                self._partition_state(partition_id, generation)
-                for partition_id, generation in sorted(self._assigned.items())
-            ),
-        )
-
-    def _partition_state(
-        self, partition_id: PartitionId, generation: Generation
-    ) -> ServerPartitionState:
-        partition = self._partitions.get(partition_id)
-        if partition is None:
-            return self._failed_state(partition_id, generation)
-        return partition.state(self._failures.get(partition_id, NO_FAILURE).count)
-
-    def _failed_state(
-        self, partition_id: PartitionId, generation: Generation
-    ) -> ServerPartitionState:
-        failure = self._failures.get(partition_id, NO_FAILURE)
-        return ServerPartitionState(
-            partition_id=partition_id,
-            generation=generation,
-            reason=f"it has failed and is opened again soon: {failure.reason}",
-            failures=failure.count,
+            partitions=self._partitions.states(),
         )
 
     async def run(self) -> None:
@@ -291,13 +251,11 @@ class Server:
             return
         self._is_stopping = True
         self._clients.refuse()
+        self._partitions.refuse()
         for errand in self._errands:
             errand.cancel()
         await self._listener.close()
-        for partition in self._partitions.values():
-            partition.put(ReleaseRequested())
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._partitions.release()
         await self._membership.stop()
         await self._coordinator.stop()
         await self._directory.stop()
@@ -311,11 +269,7 @@ class Server:
     def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
         if isinstance(event, ConnectionLost):
             self._directory.forget(event.connection_id)
-        self._tell_all(event)
-
-    def _tell_all(self, event: PartitionEvent) -> None:
-        for partition in self._partitions.values():
-            partition.put(event)
+        self._partitions.tell_all(event)
 
     async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
         """Give `messages` to those they are for; return when there is room for more."""
@@ -324,7 +278,7 @@ class Server:
             return
         for_partitions, for_server = client.sorter.sort(messages)
         for partition_id, event, byte_count in for_partitions:
-            partition = self._partitions.get(partition_id)
+            partition = self._partitions.running.get(partition_id)
             if partition is not None:
                 # If nothing of this client waits there, its questions go before what others want.
                 overtakes = may_overtake(event) and not client.intake.waits_for(partition.opening)
@@ -381,7 +335,9 @@ class Server:
             case CheckStorageConnectivityRequest():
                 return CheckStorageConnectivityResponse(request_id, await self._connectivity())
             case ServerPartitionsAssignmentRequest():
-                return ServerPartitionsAssignmentResponse(request_id, tuple(sorted(self._assigned)))
+                return ServerPartitionsAssignmentResponse(
+                    request_id, tuple(sorted(self._partitions.assigned))
+                )
             case ServerPartitionsHealthRequest():
                 # A boolean cannot say "unknown"; reports can.
                 health = [
@@ -400,9 +356,12 @@ class Server:
 
     async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
         """Ask the replicas of the partitions that are wanted and this server's."""
-        wanted = [each for each in dict.fromkeys(request.partition_ids) if each in self._assigned]
+        assigned = self._partitions.assigned
+        wanted = [each for each in dict.fromkeys(request.partition_ids) if each in assigned]
         wanted = wanted[:REPORTS_MAX]
-        found = await asyncio.gather(*[self._look_at(partition_id) for partition_id in wanted])
+        found = await asyncio.gather(
+            *[self._partitions.look(partition_id) for partition_id in wanted]
+        )
         contact = self._coordinator.contact()
         return PartitionReports(
             request.request_number,
@@ -410,12 +369,6 @@ class Server:
             contact.problem() if self._config.watches_coordinator else None,
             told_reports(found),
         )
-
-    async def _look_at(self, partition_id: PartitionId) -> ServerPartitionState:
-        partition = self._partitions.get(partition_id)
-        if partition is not None:
-            return await partition.look(self._failures.get(partition_id, NO_FAILURE).count)
-        return self._failed_state(partition_id, self._assigned.get(partition_id, Generation(-1)))
 
     @property
     def partition_count(self) -> int:
@@ -427,7 +380,7 @@ class Server:
         """Return the number of clients that have mounted a partition and know no features."""
         mounted = {
             connection_id
-            for partition in self._partitions.values()
+            for partition in self._partitions.running.values()
             for connection_id in partition.machine.mounts.connection_ids()
         }
         clients = [self._clients.find(connection_id) for connection_id in mounted]
@@ -468,36 +421,11 @@ class Server:
         except TimeoutError:
             return False
 
-    # Partitions
+    def _make(
+        self, partition_id: PartitionId, generation: Generation
+    ) -> tuple[ServerPartition, Callable[[Callable[[StoreEvent], None]], StorePartition]]:
+        """Return the machine of a partition, and what opens its store."""
 
-    def _on_assignment(self, assigned: dict[PartitionId, Generation]) -> None:
-        """Open what is new, close what is gone.
-
-        A partition that is kept under a higher generation was another server's in between: nothing
-        known here holds any more, so it is closed and opened like any other. One that comes back
-        later finds clients that never heard that it was away: they are cut off, or they would wait
-        for ever, since a generation alone makes no client mount again.
-        """
-        if self._is_stopping:
-            return
-        self._assigned = assigned
-        for partition_id, partition in list(self._partitions.items()):
-            generation = assigned.get(partition_id)
-            if generation != partition.machine.generation:
-                del self._partitions[partition_id]
-                partition.put(PartitionRevoked(comes_back=generation is not None))
-                if generation is None:
-                    self._left_behind[partition_id] = partition.machine.mounts
-                logger.info(
-                    "partition_closing partition=%d generation=%d",
-                    partition_id,
-                    partition.machine.generation,
-                )
-        for partition_id, generation in sorted(assigned.items()):
-            if partition_id not in self._partitions:
-                self._open(partition_id, generation)
-
-    def _open(self, partition_id: PartitionId, generation: Generation) -> None:
         def open_store(on_event: Callable[[StoreEvent], None]) -> StorePartition:
             return StorePartition(
                 self.host,
@@ -510,9 +438,6 @@ class Server:
                 checkpoint_transactions=self._config.checkpoint_transactions,
             )
 
-        left_behind = self._left_behind.pop(partition_id, None)
-        for connection_id in left_behind.connection_ids() if left_behind is not None else ():
-            self._clients.cut_off(connection_id, f"partition {partition_id} has been away")
         machine = ServerPartition(
             partition_id,
             generation,
@@ -521,67 +446,7 @@ class Server:
             feed_fetch_min=self._config.feed_fetch_min,
             lock_table_slots=self._config.lock_table_slots,
         )
-        self._openings += 1
-        partition = RunningPartition(self.host, self._clients, self._openings, machine, open_store)
-        self._partitions[partition_id] = partition
-        task = asyncio.get_running_loop().create_task(partition.run())
-        self._tasks[task] = None
-        task.add_done_callback(partial(self._on_partition_end, partition))
-        logger.info("partition_opened partition=%d generation=%d", partition_id, generation)
-
-    def _on_partition_end(self, partition: RunningPartition, task: asyncio.Task[None]) -> None:
-        """Nothing that came for the partition is under way any more."""
-        del self._tasks[task]
-        waiting = []
-        for client in self._clients:
-            if client.intake.waits_for(partition.opening):
-                waiting.append(client.connection_id)
-            client.intake.forget(partition.opening)
-            client.note_intake()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(partition, error, waiting)
-
-    def _fail(
-        self, partition: RunningPartition, error: BaseException, waiting: Sequence[int]
-    ) -> None:
-        """A partition that fails is a bug, and ends alone: it is opened again after a pause.
-
-        Clients that are mounted on it or wait for an answer are cut off, or would wait for ever.
-        The recovery of its next store session decides the appends that it had sent and not seen
-        decided.
-        """
-        machine = partition.machine
-        partition_id = machine.partition_id
-        failure = self._failures.setdefault(partition_id, PartitionFailure())
-        failure.count += 1
-        failure.reason = repr(error)
-        logger.error(
-            "partition_failed partition=%d generation=%d failures=%d error=%r",
-            partition_id,
-            machine.generation,
-            failure.count,
-            error,
-            exc_info=error,
-        )
-        for connection_id in {*machine.mounts.connection_ids(), *waiting}:
-            self._clients.cut_off(connection_id, f"partition {partition_id} has failed")
-        if self._partitions.get(partition_id) is not partition:
-            return
-        del self._partitions[partition_id]
-        self._cache.drop(partition_id)
-        if self._config.ends_with_partition:
-            self._end(error)
-        elif not self._is_stopping:
-            self._start(self._open_again(partition_id, failure.count))
-
-    async def _open_again(self, partition_id: PartitionId, failures: int) -> None:
-        """Open a failed partition after a pause that grows with each failure, if it is still this
-        server's."""
-        pause = min(RETRY_SECONDS_MIN * 2 ** min(failures, 16), RETRY_SECONDS_MAX)
-        await asyncio.sleep(self.host.random.uniform(pause / 2, pause))
-        generation = self._assigned.get(partition_id)
-        if generation is not None and partition_id not in self._partitions:
-            self._open(partition_id, generation)
+        return machine, open_store
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
