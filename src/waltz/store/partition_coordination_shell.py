@@ -1,4 +1,4 @@
-"""What one partition's store reads and writes at the coordinator: its metadata and its assignment.
+"""The metadata and the assignment of one partition's store, read and written at the coordinator.
 
 Owns the paths, the compare-and-set and the pauses after failures. Decides nothing: the session
 keeper asks, and is told.

@@ -46,7 +46,7 @@ class ReplicaReports:
     ) -> None:
         self.words = ReplicaWords()
         self.opened_at = 0.0
-        """When the store session that is open now, or was the last, has opened."""
+        """The time at which the store session that is open now, or was the last, has opened."""
         self._clock = clock
         self._keeper = keeper
         self._exchanges = exchanges

@@ -58,7 +58,7 @@ class LogicalLink:
         self.has_lifecycle = link.version >= LIFECYCLE_SINCE
         """Whether there was a handshake, after which both ends know heartbeats."""
         self.retained = Retained()
-        """What was sent and may have to be sent again."""
+        """The bytes that were sent and may have to be sent again."""
         self._replies: list[bytes] = []
 
     @property

@@ -36,7 +36,7 @@ class Mounting:
         self.request_id: RequestId | None = None
         """The mount request on this stream; messages that name another one are late."""
         self.at: float | None = None
-        """When to send a mount request again."""
+        """The time at which a mount request is sent again."""
         self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._ahead_seconds_max = ahead_seconds_max
         self._ahead_since: float | None = None

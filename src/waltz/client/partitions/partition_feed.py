@@ -31,9 +31,10 @@ class PartitionFeed:
         self.is_due = False
         """Whether more is to be asked for, once there is room."""
         self.apply_at: float | None = None
-        """When the rest of a batch is handed over again; None: the last attempt has succeeded."""
+        """The time at which the rest of a batch is handed over again; None: the last attempt has
+        succeeded."""
         self.buffer = FedBuffer()
-        """What has come since the last batch was handed over."""
+        """The transactions that have come since the last batch was handed over."""
         self.in_hand = FedRuns()
         """The batch that is being applied, or is to be tried again."""
         self._apply_count_max = apply_count_max

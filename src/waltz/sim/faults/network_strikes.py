@@ -26,7 +26,7 @@ from waltz.sim.sites import Sites
 
 
 class StrikeRecord:
-    """What has struck, counted and in the run's trace."""
+    """Counts the faults that have struck, and writes them into the run's trace."""
 
     def __init__(self, sites: Sites) -> None:
         self.counts: Counter[str] = Counter()

@@ -44,7 +44,7 @@ def not_assigned(partition_id: PartitionId) -> NotFoundError:
 
 
 class PartitionPromises:
-    """What a partition has promised durably. Promises of different partitions may change in
+    """The durable promises of a partition. Promises of different partitions may change in
     different threads."""
 
     def __init__(
