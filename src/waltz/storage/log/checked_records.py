@@ -189,9 +189,8 @@ class CheckedRecords:
             return
         if damaged is None or damaged.first != first or following > damaged.next_transaction_id:
             raise StorageError(
-                f"no damage from {first} to {following - 1} in partition"
-                f" {self._home.partition_id}: damaged are"
-                f" {damage_text(self._damage.ranges) or 'no records'}"
+                f"partition {self._home.partition_id} has no damage from {first} to"
+                f" {following - 1}; damaged are {damage_text(self._damage.ranges) or 'no records'}"
             )
         segment = self._segments.of(first)
         try:
