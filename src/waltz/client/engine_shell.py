@@ -46,7 +46,7 @@ from waltz.errors import (
     LocalProtocolError,
     NotFoundError,
     PartitionBlockedError,
-    PartitionInactiveError,
+    PartitionLeftError,
 )
 from waltz.host import Host
 from waltz.types import Generation, PartitionId, TransactionId
@@ -238,7 +238,7 @@ class ClientEngine:
             self.check_open()
             self._partitions = chosen
             leaving = [each for number, each in self.runners.items() if number not in chosen]
-            error = PartitionInactiveError(f"not one of the partitions {sorted(chosen)} any more")
+            error = PartitionLeftError(f"not one of the partitions {sorted(chosen)} any more")
             seconds_max = self._options.mount_seconds_max
             await deactivate(leaving, self.submissions, error, seconds_max, self.nudge_all)
             for runner in leaving:
