@@ -175,7 +175,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(OwnAppends, "lose_stream", _giving_up_all),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(14, "append", "flapping"),
+        caught=Scene(24, "append", "flapping"),
     ),
     Bug(
         name="request numbers begin anew with each connection",
@@ -183,7 +183,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_open_stream", _numbering_anew),),
         workloads=("append",),
         plans=("flapping",),
-        caught=Scene(4, "append", "flapping"),
+        caught=Scene(14, "append", "flapping"),
     ),
     Bug(
         name="a flush is believed before the feed has come as far",
@@ -207,7 +207,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(Submission, "claim_verdict", _claiming_always),),
         workloads=("append",),
         plans=("none",),
-        caught=Scene(5, "append", "none"),
+        caught=Scene(11, "append", "none"),
     ),
     Bug(
         name="a refused append is sent again as it was",
@@ -271,7 +271,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_see_to_client_id", _giving_up_what_is_undecided),),
         workloads=("append", "bulk"),
         plans=("none", "slow_links"),
-        caught=Scene(18, "bulk", "none"),
+        caught=Scene(23, "bulk", "none"),
     ),
     Bug(
         name="a wait for transactions asks the machine, which learns later that they are applied",

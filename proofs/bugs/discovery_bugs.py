@@ -80,7 +80,7 @@ DISCOVERY_BUGS: Final[tuple[Bug, ...]] = (
     ),
     _bug(
         "a subscriber that has no room when the cluster changes is never told",
-        Scene(8, "lock_contention", "moving_partitions"),
+        Scene(18, "lock_contention", "broken_connections"),
         Patch(Subscriptions, "step", _forgetting_who_is_full),
         plans=("broken_connections", "meddling", "moving_partitions"),
     ),

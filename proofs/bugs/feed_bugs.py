@@ -109,7 +109,7 @@ FEED_BUGS: Final = (
         patches=(Patch(FeedCache, "feed", _from_its_first),),
         workloads=("postponing", "database"),
         plans=("client_crash", "server_crash"),
-        caught=Scene(8, "postponing", "client_crash"),
+        caught=Scene(26, "postponing", "client_crash"),
     ),
     Bug(
         name="who waits for old records is forgotten when they have come",
@@ -125,7 +125,7 @@ FEED_BUGS: Final = (
         patches=(Patch(Feeds, "resume", forgotten),),
         workloads=("slow_consumer",),
         plans=("partial_partition", "pauses"),
-        caught=Scene(0, "slow_consumer", "partial_partition"),
+        caught=Scene(24, "slow_consumer", "partial_partition"),
     ),
     Bug(
         name="an outcome is looked for among the newest records only",
@@ -149,7 +149,7 @@ FEED_BUGS: Final = (
         patches=(Patch(OutcomeQuestions, "receive", _ending_half_way),),
         workloads=("append", "crowd"),
         plans=("none", "client_crash"),
-        caught=Scene(34, "crowd", "none"),
+        caught=Scene(35, "crowd", "none"),
     ),
     Bug(
         name="rows under way are given up with those that failed",

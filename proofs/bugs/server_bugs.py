@@ -147,7 +147,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "admit", _forgetting_claims),),
         workloads=("lock_contention", "bank"),
         plans=("none",),
-        caught=Scene(0, "lock_contention", "none"),
+        caught=Scene(2, "lock_contention", "none"),
     ),
     Bug(
         name="a commit forgets what else is in flight",
@@ -155,7 +155,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "commit", _forgetting_claims_once_committed),),
         workloads=("lock_contention", "bank"),
         plans=("none",),
-        caught=Scene(0, "bank", "none"),
+        caught=Scene(3, "bank", "none"),
     ),
     Bug(
         name="committed locks are not recorded",
@@ -233,7 +233,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(Reservations, "reserve", _overtaking),),
         workloads=("append", "lock_contention"),
         plans=("power_cut",),
-        caught=Scene(1023, "append", "power_cut"),
+        caught=Scene(1036, "append", "power_cut"),
     ),
     Bug(
         name="a flush is answered while earlier appends are undecided",
@@ -265,7 +265,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(ServerPartition, "_pass_barriers", _passing_at_once(OutcomeRequest)),),
         workloads=("append", "bank"),
         plans=("none", "flapping", "slow_disk"),
-        caught=Scene(2, "append", "slow_disk"),
+        caught=Scene(3, "append", "slow_disk"),
     ),
     Bug(
         name="a refusal names the transaction after the one that holds the lock",
@@ -279,7 +279,7 @@ SERVER_BUGS: Final = (
         ),
         workloads=("lock_contention",),
         plans=("none",),
-        caught=Scene(2, "lock_contention", "none"),
+        caught=Scene(4, "lock_contention", "none"),
     ),
     Bug(
         name="data asked for over a full connection are never sent",
@@ -287,6 +287,6 @@ SERVER_BUGS: Final = (
         patches=(Patch(DataRequests, "resume", forgotten),),
         workloads=("slow_consumer",),
         plans=("none",),
-        caught=Scene(1009, "slow_consumer", "none"),
+        caught=Scene(1047, "slow_consumer", "none"),
     ),
 )

@@ -145,7 +145,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(Segment, "sync", _with_data_file(_StubbornFile)),),
         workloads=("append", "bank"),
         plans=("failing_disk",),
-        caught=Scene(80, "append", "failing_disk"),
+        caught=Scene(92, "append", "failing_disk"),
     ),
     Bug(
         name="requests of an older session are taken",
@@ -153,7 +153,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(StoragePartition, "admit", _admitting_older_sessions),),
         workloads=("append", "bank"),
         plans=("stale_server",),
-        caught=Scene(0, "append", "stale_server"),
+        caught=Scene(1, "append", "stale_server"),
     ),
     Bug(
         name="a truncation removes one record more",
@@ -161,7 +161,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(1)),),
         workloads=("bank",),
         plans=("swizzle",),
-        caught=Scene(19, "bank", "swizzle"),
+        caught=Scene(30, "bank", "swizzle"),
     ),
     Bug(
         name="a truncation leaves one record too many",
@@ -169,7 +169,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(-1)),),
         workloads=("append", "bank"),
         plans=("power_cut", "swizzle"),
-        caught=Scene(22, "bank", "power_cut"),
+        caught=Scene(38, "bank", "power_cut"),
     ),
     Bug(
         name="a truncation cuts in memory only",
@@ -177,7 +177,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(Segment, "truncate", _cutting_in_memory),),
         workloads=("append",),
         plans=("lone_tails", "power_cut"),
-        caught=Scene(34, "append", "lone_tails"),
+        caught=Scene(89, "append", "lone_tails"),
     ),
     Bug(
         name="a new segment's name is not synced",
@@ -225,6 +225,6 @@ STORAGE_BUGS: Final = (
         patches=(Patch(AcceptedDamage, "check_rest", forgotten),),
         workloads=("append", "bank"),
         plans=("bit_flips",),
-        caught=Scene(65, "bank", "bit_flips"),
+        caught=Scene(69, "bank", "bit_flips"),
     ),
 )

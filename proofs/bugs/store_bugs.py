@@ -122,7 +122,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("replicas that lost their disk are taken for empty"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(150, "append", "lost_disk"),
+        caught=Scene(166, "append", "lost_disk"),
     ),
     Bug(
         name="a disk replaced by an empty one votes",
@@ -156,7 +156,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("a server opens sessions after a later owner has"),
         workloads=("append", "bank"),
         plans=("stale_server",),
-        caught=Scene(5, "bank", "stale_server"),
+        caught=Scene(8, "bank", "stale_server"),
     ),
     Bug(
         name="a majority is one replica too few",
@@ -172,7 +172,7 @@ STORE_BUGS: Final = (
         patches=(Patch(ReplicaSession, "appended", _acknowledging_all_sent),),
         workloads=("append", "bank"),
         plans=("slow_disk", "power_cut"),
-        caught=Scene(29, "append", "power_cut"),
+        caught=Scene(50, "append", "power_cut"),
     ),
     Bug(
         name="an append counts once it is sent",
@@ -180,7 +180,7 @@ STORE_BUGS: Final = (
         patches=(Patch(ReplicaSession, "append", _counting_what_is_sent),),
         workloads=("append", "bank"),
         plans=("power_cut",),
-        caught=Scene(2, "append", "power_cut"),
+        caught=Scene(3, "append", "power_cut"),
     ),
     Bug(
         name="what a session left open is written again",
@@ -230,7 +230,7 @@ STORE_BUGS: Final = (
         ),
         workloads=("append", "bank"),
         plans=("changing_replicas",),
-        caught=Scene(14, "bank", "changing_replicas"),
+        caught=Scene(17, "bank", "changing_replicas"),
     ),
     Bug(
         name="a new replica votes",

@@ -187,6 +187,12 @@ class NotFoundError(WaltzError): ...
 class PartitionInactiveError(WaltzError): ...
 
 
+class PartitionLeftError(PartitionInactiveError):
+    """The client has left the partition before the outcome was known."""
+
+    may_be_written = True
+
+
 class HistoryChangedError(WaltzError):
     """The application's marks belong to another log than the one that the client follows; nothing
     was applied. The text names both logs and the remedy."""

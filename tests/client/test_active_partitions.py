@@ -111,6 +111,7 @@ def test_pending_contexts_of_a_partition_that_leaves_are_told(cluster: InMemoryC
     client.submit(note)
     client.set_partitions(set())
     assert isinstance(note.story[-1], PartitionInactiveError)
+    assert note.story[-1].may_be_written, "it was sent"
     assert not client.has_pending_transactions()
     cluster.faults.resume_feed()
     client.set_partitions({0})

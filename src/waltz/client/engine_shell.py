@@ -46,7 +46,7 @@ from waltz.errors import (
     LocalProtocolError,
     NotFoundError,
     PartitionBlockedError,
-    PartitionInactiveError,
+    PartitionLeftError,
 )
 from waltz.host import Host
 from waltz.types import Generation, PartitionId, TransactionId
@@ -238,7 +238,7 @@ class ClientEngine:
             self.check_open()
             self._partitions = chosen
             leaving = [each for number, each in self.runners.items() if number not in chosen]
-            error = PartitionInactiveError(
+            error = PartitionLeftError(
                 "the partition is no longer active; the client's active partitions are"
                 f" {sorted(chosen)}"
             )
