@@ -117,6 +117,12 @@ def own_tests(path: str) -> set[str]:
     return {f"{folder}/test_{'_'.join(inner)}", f"{folder}/test_{inner[-1]}"}
 
 
+def topics(test: str, sources: Iterable[str]) -> set[str]:
+    """Return the files next to `test` that begin with its name: other topics of the same module, or
+    the tests of another module."""
+    return {path for path in sources if path.startswith(f"{test.removesuffix('.py')}_")}
+
+
 def relevance(changed: Iterable[str], sources: Mapping[str, str]) -> dict[str, int]:
     """Return the test files that the changed files concern; the smaller the number, the more.
 
@@ -124,6 +130,7 @@ def relevance(changed: Iterable[str], sources: Mapping[str, str]) -> dict[str, i
     module. 2: the test file of a module that imports a changed one, and so on.
     """
     known = importers(sources)
+    owned = {test for path in sources for test in own_tests(path)}
     ranks: dict[str, int] = {}
 
     def concern(path: str, rank: int) -> None:
@@ -143,6 +150,8 @@ def relevance(changed: Iterable[str], sources: Mapping[str, str]) -> dict[str, i
             concern(path, rank)
             for test in own_tests(path):
                 concern(test, rank)
+                for topic in topics(test, sources) - owned:
+                    concern(topic, rank)
             following |= known.get(path, set())
         for path in following:
             concern(path, rank + 1)

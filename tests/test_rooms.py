@@ -35,6 +35,20 @@ def test_the_test_file_of_a_changed_module_comes_first_then_those_that_import_it
     }
 
 
+def test_the_topics_of_a_module_s_tests_come_with_its_test_file() -> None:
+    sources = {
+        "src/waltz/server/feed.py": "",
+        "src/waltz/server/feed_cache.py": "",
+        "tests/server/test_feed.py": "",
+        "tests/server/test_feed_reads.py": "",
+        "tests/server/test_feed_cache.py": "",
+    }
+    assert relevance(["src/waltz/server/feed.py"], sources) == {
+        "tests/server/test_feed.py": 0,
+        "tests/server/test_feed_reads.py": 0,
+    }
+
+
 def test_a_changed_test_file_concerns_itself() -> None:
     ranks = relevance(["tests/wire/test_frames.py"], SOURCES)
     assert ranks == {"tests/test_tidy.py": -1, "tests/wire/test_frames.py": 0}

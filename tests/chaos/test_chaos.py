@@ -48,6 +48,7 @@ def test_a_schedule_can_be_looked_at() -> None:
     assert json.loads(done.stdout)["number"] == 5
 
 
+@pytest.mark.long
 def test_a_hundred_clients_of_a_server_that_is_away_try_no_more_often_than_they_may(
     tmp_path: Path,
 ) -> None:

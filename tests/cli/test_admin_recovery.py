@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 RECORDS = 3_000
 
 
+@pytest.mark.long
 def test_a_node_is_filled_before_the_cluster_knows_it(operated: OperatedCluster) -> None:
     """TL-24, CM-29: added, filled offline, set online, then assigned; appends go on."""
     operated.append(0, *(f"transaction {number}" for number in range(RECORDS)))

@@ -146,6 +146,7 @@ def ask(port: int, path: str, accept: str | None = "*/*") -> tuple[int, bytes]:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_a_server_says_that_its_zookeeper_hangs(tmp_path: Path) -> None:
     """F-7: with the age of its last answer, and that it is back once it is."""
     with running_zookeeper(tmp_path / "zookeeper") as zookeeper:

@@ -80,6 +80,7 @@ def test_who_cannot_show_a_certificate_is_told_why(secured: RunningCluster, show
         assert "it takes TLS only" in done.stderr
 
 
+@pytest.mark.long
 def test_a_client_of_another_start_is_refused(secured: RunningCluster, tmp_path: Path) -> None:
     with running_cluster(tmp_path / "other", "--partitions", "1", "--tls") as other:
         shutil.copytree(other.directory / "tls", tmp_path / "tls")

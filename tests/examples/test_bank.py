@@ -178,7 +178,7 @@ class Branch:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", one_in(2, ["sqlite", "postgresql"]))
 def test_money_is_neither_made_nor_lost(tmp_path: Path, kind: str) -> None:
     """DM-01, DM-02, PM-30, PM-50: three processes on one database, which are killed one by one
     while they work, and a storage node with them."""

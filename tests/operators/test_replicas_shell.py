@@ -84,6 +84,7 @@ def test_every_node_says_what_it_holds(cluster: RunningCluster) -> None:
         nodes.replicas()
 
 
+@pytest.mark.long
 def test_a_node_that_is_silent_is_an_error_and_can_be_asked_again(cluster: RunningCluster) -> None:
     with waltz.open_replicas(cluster.coordinator) as nodes:
         for each in replicas_of(nodes, 0):

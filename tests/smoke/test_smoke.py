@@ -81,6 +81,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     run = start("--transactions", "1000000", "--directory", str(directory))

@@ -15,7 +15,6 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT, RunningCluster
-from tests.shares import one_in
 from waltz.spark.cache import cache_directory
 from waltz.spark.java import packaged_java, settle_java
 
@@ -62,7 +61,8 @@ def java_home() -> str:
     return str(settle_java(environment(), cache, packaged=packaged_java()))
 
 
-@pytest.mark.parametrize("master", one_in(2, ["local[1]", "local-cluster[2,1,1024]"]))
+@pytest.mark.long
+@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,1024]"])
 def test_spark_submit_decides_and_the_program_runs(running: RunningCluster, master: str) -> None:
     """F-18."""
     arguments = ("--master", master, "--name", "submitted", "--conf", f"{ZONE}=Asia/Tokyo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from kazoo.client import KazooClient
 
 from tests.cluster.simulated import World
 from tests.zookeepers import RunningZooKeeper
-from waltz.errors import CoordinatorLostError
+from waltz.errors import CoordinatorLostError, NodeExistsError
 from waltz.host import Coordinator, Host
 from waltz.sim.loop import Process
 from waltz.sim.simulated_coordinator import SimulatedCoordinator
@@ -59,6 +60,12 @@ async def answered(call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except CoordinatorLostError:
             await asyncio.sleep(0.02)
+
+
+async def created(door: Coordinator, path: str, data: bytes | None, *, ephemeral: bool) -> None:
+    """Make a node; a call that was lost, and is made again, may have made it already."""
+    with contextlib.suppress(NodeExistsError):
+        await answered(lambda: door.create(path, data, ephemeral=ephemeral))
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

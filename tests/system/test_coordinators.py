@@ -18,6 +18,7 @@ from tests.system.coordinators import (
     Play,
     Stage,
     answered,
+    created,
     eventually,
     play_embedded,
     play_simulated,
@@ -314,7 +315,7 @@ def test_a_session_knows_the_nodes_that_go_with_it(play: Play) -> None:
         assert not (await door.read("/p")).is_own
         await stage.expire(door)
         await eventually(lambda: is_absent(other, "/e"))
-        await answered(lambda: door.create("/e", None, ephemeral=True))
+        await created(door, "/e", None, ephemeral=True)
         assert (await answered(lambda: door.read("/e"))).is_own
 
     play(story)

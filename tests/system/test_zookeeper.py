@@ -15,7 +15,7 @@ import pytest
 from kazoo import exceptions as kazoo_errors
 
 from tests.live.faults import Proxy, Side
-from tests.system.coordinators import answered
+from tests.system.coordinators import answered, created
 from tests.zookeepers import RunningZooKeeper
 from waltz.errors import (
     CoordinationError,
@@ -138,7 +138,7 @@ def test_what_was_asked_for_while_nobody_answered_is_not_done_later(
         for call in waiting:
             call.cancel()
         await scene.proxy.start(address)
-        await answered(lambda: door.create(f"{scene.root}/last", b""))
+        await created(door, f"{scene.root}/last", b"", ephemeral=False)
         assert await scene.direct.children(scene.root) == ["last"]
 
         assert all(isinstance(call.exception(), CoordinatorLostError) for call in waiting)

@@ -43,6 +43,7 @@ def test_a_mark_that_is_forgotten_is_found() -> None:
     assert "it would be applied again after a crash" in str(found(Forgetful, "none"))
 
 
+@pytest.mark.long
 def test_a_change_that_is_not_one_with_its_mark_is_found() -> None:
     """PM-50: a process dies in the middle of applying, when it asks for data."""
     assert "applied each once" in str(found(Hasty, "client_crash"))
