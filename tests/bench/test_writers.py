@@ -155,5 +155,5 @@ def test_what_was_never_applied_is_told() -> None:
             tally.begin(3)
 
     shape = workload()
-    with pytest.raises(WaltzError, match="1 of 2 were not applied"):
+    with pytest.raises(WaltzError, match="1 of 2 transactions were not applied"):
         write(Forgetful(), shape, 7, time.monotonic_ns(), 0.01, is_counted=True)
