@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -14,7 +15,7 @@ from waltz.client.appends.submission import Submission
 from waltz.client.appends.transaction_monitor import TransactionMonitor
 from waltz.client.applying import calls
 from waltz.client.partitions.client_partition import ClientPartition
-from waltz.client.partitions.partition_runner_shell import PartitionRunner
+from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.connections import sources_shell
 from waltz.connections.pending_requests import MarkArrived
 from waltz.connections.requests_shell import Requests
@@ -140,20 +141,21 @@ class _CarelessCoordinator:
         return written
 
 
-def _asking_the_machine(applied: Callable[..., Any]) -> Callable[..., Any]:
-    async def waited(self: Any, transaction_id: Any) -> None:
-        if not self.machine.mark_known or self.machine.high_water_mark < transaction_id:
-            self._applied_through = None
-        await applied(self, transaction_id)
+def _noting_late(tell_applied: Callable[..., None]) -> Callable[..., None]:
+    def told(self: Any, last: Any) -> None:
+        noted = self._applied_through
+        tell_applied(self, last)
+        asyncio.get_running_loop().call_soon(setattr, self, "_applied_through", last)
+        self._applied_through = noted
 
-    return waited
+    return told
 
 
-def _telling_nobody(end_questions: Callable[..., None]) -> Callable[..., None]:
+def _telling_nobody(end: Callable[..., None]) -> Callable[..., None]:
     def ended(self: Any, error: Exception) -> None:
         waiting, self._waiting = self._waiting, []
         outcomes, self._outcomes = self._outcomes, {}
-        end_questions(self, error)
+        end(self, error)
         self._waiting, self._outcomes = waiting, outcomes
 
     return ended
@@ -274,9 +276,9 @@ CLIENT_BUGS: Final = (
         caught=Scene(23, "bulk", "none"),
     ),
     Bug(
-        name="a wait for transactions asks the machine, which learns later that they are applied",
+        name="a call that waits looks at a mark that moves after those that wait were told",
         breaks="waits end",
-        patches=(Patch(PartitionRunner, "applied", _asking_the_machine),),
+        patches=(Patch(WaitingCalls, "tell_applied", _noting_late),),
         workloads=("append",),
         plans=("none",),
         caught=Scene(3, "append", "none"),
@@ -284,7 +286,7 @@ CLIENT_BUGS: Final = (
     Bug(
         name="a partition that a client leaves does not end the calls that wait for it",
         breaks="waits end",
-        patches=(Patch(PartitionRunner, "end_questions", _telling_nobody),),
+        patches=(Patch(WaitingCalls, "end", _telling_nobody),),
         workloads=("slow_consumer",),
         plans=("none",),
         caught=Scene(1, "slow_consumer", "none"),

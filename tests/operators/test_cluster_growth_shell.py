@@ -33,7 +33,7 @@ from waltz.sim.loop import SimulatedLoop
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_cluster import PORT, SimulatedCluster, replica_id_of
 from waltz.sim.sites import Sites
-from waltz.storage import storage_node_shell as storage_shell
+from waltz.storage import storage_ports_shell
 from waltz.types import Address, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC
 
@@ -167,7 +167,7 @@ def test_a_storage_node_that_does_not_answer_is_an_obstacle() -> None:
 def test_an_old_storage_node_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the Java original speaks version 0, one of ours from before version 1."""
     for version in (0, 1):
-        monkeypatch.setattr(storage_shell, "ADMIN_CODEC", ADMIN_CODEC.up_to(version))
+        monkeypatch.setattr(storage_ports_shell, "ADMIN_CODEC", ADMIN_CODEC.up_to(version))
 
         async def story(scene: Scene) -> None:
             plan = await scene.ask(lambda host: plan_growth(host, 5))

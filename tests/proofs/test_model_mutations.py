@@ -18,7 +18,7 @@ QUICK = {
     "a majority of the assigned replicas decides, not of the last session's",
     "replicas that do not answer are taken for empty",
     "replicas that lost their disk are taken for empty",
-    "a disk exchanged for an empty one votes",
+    "a disk replaced by an empty one votes",
 }
 """Found within a second; the others are long."""
 
