@@ -12,12 +12,14 @@ import pytest
 
 import waltz
 from tests.client.applications import Note, Recorder
+from tests.client.fake_cluster import FakeCluster, run_with_cluster
 from tests.server.real_server import running_server
 from tests.tls_files import TlsFiles
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import TransactionBuilder
 from waltz.errors import AlreadyClosedError, LocalProtocolError, OperationTimeoutError
+from waltz.reader.reader_shell import AsyncLogReader
 from waltz.system.tcp_network import RealNetwork
 from waltz.testing import InMemoryCluster
 from waltz.types import ClientId, Generation, PartitionId, RequestId
@@ -50,6 +52,39 @@ def test_a_closed_client_says_that_it_is_closed_and_that_nothing_was_sent(verb: 
                 await VERBS[verb](client)
 
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_client_that_is_not_started_says_so(verb: str) -> None:
+    async def work(cluster: FakeCluster) -> None:
+        client = AsyncWaltzClient(cluster.host, Recorder())
+        with pytest.raises(LocalProtocolError, match="this client is not started") as raised:
+            await VERBS[verb](client)
+        assert not raised.value.may_be_written
+        for fact in ("client_id", "partition_count", "cluster_key", "connected_servers"):
+            with pytest.raises(LocalProtocolError, match="this client is not started"):
+                getattr(client, fact)
+        await client.close()
+
+    run_with_cluster(work)
+
+
+def test_a_reader_that_is_not_started_says_so() -> None:
+    async def work(cluster: FakeCluster) -> None:
+        reader = AsyncLogReader(cluster.host)
+        for call in (
+            lambda: reader.high_water_mark(0),
+            lambda: anext(reader.follow(0, 0)),
+            lambda: anext(reader.read(0, 0, 1)),
+        ):
+            with pytest.raises(LocalProtocolError, match="this reader is not started"):
+                await call()
+        for fact in ("partition_count", "cluster_key"):
+            with pytest.raises(LocalProtocolError, match="this reader is not started"):
+                getattr(reader, fact)
+        await reader.close()
+
+    run_with_cluster(work)
 
 
 def test_who_waits_when_a_client_is_closed_is_told_that_nobody_knows() -> None:

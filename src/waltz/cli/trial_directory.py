@@ -130,7 +130,9 @@ def read_cluster_file(directory: Path) -> ClusterFile:
             f"{directory} holds no cluster: no {FILE_NAME} in it; `waltz up --directory"
             f" {directory}` creates one"
         ) from None
-    except (KeyError, TypeError, ValueError, ConfigurationError, OSError, RecursionError) as error:
+    except ConfigurationError as error:
+        raise ConfigurationError(f"cannot read {path}: {error}") from error
+    except (KeyError, TypeError, ValueError, OSError, RecursionError) as error:
         raise ConfigurationError(f"cannot read {path}: {error!r}") from error
 
 

@@ -138,6 +138,7 @@ class AsyncWaltzClient(ClientFacts):
 
     @property
     def engine(self) -> ClientEngine:
+        self._engine.check_started()
         return self._engine
 
     async def start(self) -> None:

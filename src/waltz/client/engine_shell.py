@@ -56,6 +56,11 @@ ANOTHER_LOOP = (
     " the fork"
 )
 
+NOT_STARTED = (
+    "this client is not started; open it with `async with`, or await its `start` before any other"
+    " call"
+)
+
 T = TypeVar("T")
 
 
@@ -120,6 +125,7 @@ class ClientEngine:
         try:
             client_id = await self._source.start()
         except BaseException:
+            self._loop = None
             await self._stop_all()
             raise
         self._requests = Requests(host, tasks, client_id)
@@ -167,7 +173,8 @@ class ClientEngine:
 
     async def close(self) -> None:
         """End everything. Idempotent. Raises LocalProtocolError: called inside a callback."""
-        self.check_waits("close")
+        if self._loop is not None:
+            self.check_waits("close")
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -192,8 +199,14 @@ class ClientEngine:
         if not 0 <= partition_id < count:
             raise NotFoundError(f"there is no partition {partition_id}; expected 0 to {count - 1}")
 
+    def check_started(self) -> None:
+        if self._loop is None:
+            raise LocalProtocolError(NOT_STARTED)
+
     def check_loop(self) -> None:
-        if self._loop is not None and running_loop() is not self._loop:
+        """Raises LocalProtocolError: the client is not started, or called on another loop."""
+        self.check_started()
+        if running_loop() is not self._loop:
             raise LocalProtocolError(ANOTHER_LOOP)
 
     def check_waits(self, verb: str) -> None:

@@ -63,6 +63,11 @@ READER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Runs of the feed are joined until they have this many bytes, and are then yielded."""
 
 
+NOT_STARTED = (
+    "this reader is not started; open it with `async with`, or await its `start` before any other"
+    " call"
+)
+
 T = TypeVar("T")
 
 WantsData: TypeAlias = "Callable[[NDArray[np.int32]], NDArray[np.bool_]]"
@@ -153,11 +158,17 @@ class AsyncLogReader:
 
     @property
     def partition_count(self) -> int:
+        self._check_started()
         return self._source.current.partition_count
 
     @property
     def cluster_key(self) -> UUID:
+        self._check_started()
         return self._source.current.cluster_key
+
+    def _check_started(self) -> None:
+        if self._requests is None:
+            raise LocalProtocolError(NOT_STARTED)
 
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.
