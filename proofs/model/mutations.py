@@ -100,7 +100,7 @@ def _on_any_disk(_: Any) -> Callable[..., bool]:
 def _ignoring_strangers(take: Callable[..., None]) -> Callable[..., None]:
     def taken(self: Any, event: Any) -> None:
         if isinstance(event, MetadataRead):
-            own = replace(event.metadata, session_id=self.session_id)
+            own = replace(event.metadata, session_id=self._metadata.session_id)
             event = replace(event, metadata=own)
         take(self, event)
 
