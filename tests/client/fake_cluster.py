@@ -170,6 +170,8 @@ class FakePartition:
     mounts_not_ready: int = 0
     mounts_unanswered: int = 0
     data_failures: int = 0
+    old_marks: int = 0
+    """The next so many questions for the mark are answered as if the log were empty."""
     generation: int = 1
 
     @property
@@ -301,8 +303,11 @@ class FakeServer:
             case FlushRequest() if partition is not None:
                 self._send(connection, FlushResponse(request_id, partition.high_water_mark))
             case HighWaterMarkRequest() if partition is not None:
-                answer = HighWaterMarkResponse(request_id, partition.high_water_mark)
-                self._send(connection, answer)
+                mark = partition.high_water_mark
+                if partition.old_marks:
+                    partition.old_marks -= 1
+                    mark = NOTHING
+                self._send(connection, HighWaterMarkResponse(request_id, mark))
             case TransactionDataRequest():
                 self._send(connection, self._data(partition, message))
             case _:

@@ -200,6 +200,7 @@ def options() -> ClientOptions:
 def test_who_waits_for_a_mark_that_no_server_tells_learns_that_the_partition_is_given_up() -> None:
     async def work(cluster: FakeCluster) -> None:
         async with AsyncWaltzClient(cluster.host, Recorder(), options()) as client:
+            await client.wait_until_applied()
             await cluster.coordinator.assign({cluster.server.address: {1: 1}})
             waiting = asyncio.create_task(client.wait_until_applied())
             runner = client.engine.runner(0)
@@ -209,6 +210,22 @@ def test_who_waits_for_a_mark_that_no_server_tells_learns_that_the_partition_is_
                 await waiting
             with pytest.raises(PartitionInactiveError):
                 await runner.waiting.unless_ended(asyncio.sleep(0))
+
+    run_with_cluster(work, partition_count=2)
+
+
+def test_a_mark_before_what_is_applied_here_is_asked_for_again() -> None:
+    """A server that has lost the partition and does not know yet answers with an old one."""
+
+    async def work(cluster: FakeCluster) -> None:
+        log = cluster.server.partitions[0]
+        log.add(b"x")
+        async with AsyncWaltzClient(cluster.host, Recorder(), options()) as client:
+            assert (await client.wait_until_applied())[PartitionId(0)] == 0
+            log.old_marks = 2
+            assert await client.get_high_water_mark(0) == -1
+            assert (await client.wait_until_applied())[PartitionId(0)] == 0
+            assert not log.old_marks
 
     run_with_cluster(work, partition_count=2)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 from uuid import UUID
 
 from waltz.arrays import np
@@ -39,6 +39,9 @@ from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, Tran
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+OLD_MARK_RETRY_SECONDS: Final = 0.1
+"""Time until a server is asked again that knew less of the log than has been applied here."""
 
 NewEngine = Callable[..., ClientEngine]
 """Makes what runs behind a client, with the arguments of `ClientEngine`."""
@@ -176,6 +179,7 @@ class AsyncWaltzClient(ClientFacts):
     ) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none, by its server (PM-36).
 
+        A server that has lost the partition and does not know yet may leave out the newest.
         Waits for a server, by default `operation_seconds_max`. Raises NotFoundError,
         ClientClosedError, ClusterChangedError, OperationTimeoutError; ConnectionLostError: the
         retry policy wants no more attempts.
@@ -193,7 +197,9 @@ class AsyncWaltzClient(ClientFacts):
         """Return once all that the log holds at this moment has been applied here.
 
         Asks the servers for the high-water marks of `partitions`, by default all that this client
-        follows, and returns them. By default it has no time limit. Raises OperationTimeoutError,
+        follows, and returns them. A mark is never before what has been applied here when the call
+        came; a server that has lost a partition and does not know yet may leave out what others
+        have appended since. By default the call has no time limit. Raises OperationTimeoutError,
         with what is missing; PartitionBlockedError: the application cannot apply a transaction
         before; NotFoundError, PartitionInactiveError, HistoryChangedError, ClientClosedError;
         LocalProtocolError: called inside a callback.
@@ -205,7 +211,7 @@ class AsyncWaltzClient(ClientFacts):
         marks: dict[PartitionId, TransactionId] = {}
 
         async def wait(runner: PartitionRunner) -> None:
-            asking = self._mark_within(runner.partition_id, timeout_seconds)
+            asking = self._mark_not_before_applied(runner, timeout_seconds)
             mark = await runner.waiting.unless_ended(asking)
             marks[runner.partition_id] = mark
             await runner.waiting.applied(mark)
@@ -230,16 +236,24 @@ class AsyncWaltzClient(ClientFacts):
             await asyncio.gather(*tasks, return_exceptions=True)
         return dict(sorted(marks.items()))
 
-    async def _mark_within(
-        self, partition_id: PartitionId, timeout_seconds: float | None
+    async def _mark_not_before_applied(
+        self, runner: PartitionRunner, timeout_seconds: float | None
     ) -> TransactionId:
-        """Ask until a server answers, for as long as the caller has."""
+        """Ask, for as long as the caller has, until a server answers that knows the log at least as
+        far as it has been applied here: one that does not has lost the partition, or this client is
+        ahead of the log, which ends the partition."""
+        await runner.waiting.applied(NOTHING)  # from then on it is known how far that is
+        applied = runner.application.high_water_mark
         while True:
             try:
-                return await self.get_high_water_mark(partition_id, timeout_seconds)
+                mark = await self.get_high_water_mark(runner.partition_id, timeout_seconds)
             except OperationTimeoutError:
                 if timeout_seconds is not None:
                     raise
+            else:
+                if mark >= applied:
+                    return mark
+                await asyncio.sleep(OLD_MARK_RETRY_SECONDS)
 
     async def outcome(
         self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None

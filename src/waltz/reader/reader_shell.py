@@ -173,6 +173,7 @@ class AsyncLogReader:
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.
 
+        A server that has lost the partition and does not know yet may leave out the newest.
         Raises NotFoundError; UnavailableError: no server answered in time.
         """
         self._check_partition(partition_id)
