@@ -171,7 +171,7 @@ class FakePartition:
     mounts_unanswered: int = 0
     data_failures: int = 0
     old_marks: int = 0
-    """The next so many questions for the mark are answered as if the log were empty."""
+    """Number of the next questions for the mark that are answered as if the log were empty."""
     generation: int = 1
 
     @property
