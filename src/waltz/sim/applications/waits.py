@@ -126,7 +126,7 @@ class Waits:
         """
         application = self._application
         partition_ids = self._client.active_partitions()
-        before = {each: application.applied_through(each) for each in partition_ids}
+        before = {each: application.passed_through(each) for each in partition_ids}
         waiting = self._client.wait_until_applied(partitions=partition_ids)
         calling = asyncio.ensure_future(waiting)
         self._be_busy()

@@ -149,7 +149,8 @@ def wrong_order(history: History) -> list[str]:
 
 def early_returns(history: History) -> list[str]:
     """A client that is told that all is applied has applied all that it is told of, and is told of
-    all that it had applied before."""
+    all that it knew to be applied before: of what other processes have applied to a shared database
+    it may not know yet."""
     violations = []
     for client, told, before, after in history.waits:
         for partition_id, mark in told.items():
