@@ -168,17 +168,24 @@ class SimulatedCluster:
         }
 
     def written_off(self, replicas: Replicas) -> set[tuple[str, PartitionId]]:
-        """Return the replicas that the metadata names as closed and that lack the last session that
-        took appends: they begin anew from the mark they were written off with, whatever their own
-        marks."""
+        """Return the replicas that begin anew from the mark that the metadata wrote them off with,
+        whatever their own marks: it names them as closed, and they lack the last session that took
+        appends, or hold nothing of it beyond their low-water mark.
+
+        The second is a replica that was filled up and given the mark of a session, and the session
+        ended before the metadata named it: no vote of that session was its vote.
+        """
         found = set()
         for partition_id in self.partition_ids:
             states = self._metadata(partition_id).replica_states
             for replica_id, state in states.items():
-                marks = replicas[machine_of(replica_id)].marks.get(partition_id)
+                replica = replicas[machine_of(replica_id)]
+                marks = replica.marks.get(partition_id)
                 if marks is None or state.closing_high_water_mark is None:
                     continue
-                if marks.session_id < last_session(states):
+                joined = len(replica.records[partition_id]) > marks.low_water_mark + 1
+                last = last_session(states)
+                if marks.session_id < last or (marks.session_id == last and not joined):
                     found.add((machine_of(replica_id), partition_id))
         return found
 
