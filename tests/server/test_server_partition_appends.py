@@ -334,7 +334,8 @@ class Judge:
         new = append(self.sequence, mark, client=client, write=write, read=read, append=added)
         self.undecided[self.sequence] = new
         connection = client - 6
-        self.hear({connection: self.bench.say(new, connection=connection, client=client)})
+        # Appends of the other client may have waited for this one, and be refused now.
+        self.hear(self.bench.step(received(peer(connection, client), new)))
 
     def settle(self, record: NewRecord) -> AppendRequest:
         request_id = request_id_from(record.request_id)

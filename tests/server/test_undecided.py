@@ -11,7 +11,7 @@ from waltz.wire.batch_protocol import AppendRejected, Reason, Rejection
 
 
 def numbers(undecided: Undecided) -> list[int]:
-    records = undecided.admit().records
+    records = undecided.admit(0.0).records
     undecided.check_invariants()
     return [] if records is None else [int.from_bytes(r.request_id[12:], "big") for r in records]
 
@@ -20,17 +20,17 @@ def test_what_waits_goes_first_and_what_is_refused_is_told() -> None:
     """CI-15, SV-09, PM-24."""
     locks, backlog = LockTable(NOTHING), Backlog()
     undecided = Undecided(locks, backlog)
-    assert undecided.admit() == NOTHING_ADMITTED
-    undecided.take([together(append(2, write=[1])), together(append(3, write=[1]))], 1)
-    undecided.take([together(append(4, client=8, read=[1]), append(5, client=8))], 2)
+    assert undecided.admit(0.0) == NOTHING_ADMITTED
+    undecided.take([together(append(2, write=[1])), together(append(3, write=[1]))], 1, 0.0)
+    undecided.take([together(append(4, client=8, read=[1]), append(5, client=8))], 2, 0.0)
     assert numbers(undecided) == [2]
     assert (len(undecided), undecided.oldest_waiting) == (4, 2)
     assert undecided.byte_count == backlog.byte_count
     locks.commit(tid(0), 1)
-    ((_, decided),) = undecided.decide(1)
+    ((_, decided),) = undecided.decide(1, 0.0)
     assert decided.request_ids.tolist() == [list(request_id(7, 2))]
-    undecided.take([together(append(6, client=9))], 3)
-    admitted = undecided.admit()
+    undecided.take([together(append(6, client=9))], 3, 0.0)
+    admitted = undecided.admit(0.0)
     assert admitted.refused_count == 2
     assert admitted.answers == [
         (1, AppendRejected(request_id(7, 3), (Rejection(3, 1, Reason.LOCKED, tid(0), 1),))),
@@ -44,8 +44,8 @@ def test_what_waits_goes_first_and_what_is_refused_is_told() -> None:
 
 def test_what_the_store_has_not_seen_can_be_abandoned() -> None:
     undecided = Undecided(LockTable(NOTHING), Backlog())
-    undecided.take([together(append(2, write=[1]), append(3, write=[1]))], 1)
-    undecided.admit()
-    undecided.take([together(append(4))], 1)
+    undecided.take([together(append(2, write=[1]), append(3, write=[1]))], 1, 0.0)
+    undecided.admit(0.0)
+    undecided.take([together(append(4))], 1, 0.0)
     abandoned = [row[3] for each in undecided.abandon() for row in each.request_ids.tolist()]
     assert abandoned == [3, 4]

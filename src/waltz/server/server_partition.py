@@ -197,11 +197,11 @@ class ServerPartition:
             case MessagesReceived(peer, messages):
                 self._receive(peer, messages, now)
             case Committed(batch):
-                self._commit(batch)
+                self._commit(batch, now)
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                for _, failed in self._undecided.decide(count):
+                for _, failed in self._undecided.decide(count, now):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
                 self._open(high_water_mark)
@@ -246,13 +246,13 @@ class ServerPartition:
                     unheard += len(message.appends)
                 continue
             if batches:  # a flush and an outcome are about the appends before them
-                self._undecided.take(batches, connection_id)
+                self._undecided.take(batches, connection_id, now)
                 batches = []
             unheard += not self._receive_other(peer, message, is_valid, now)
             if type(message) is MountRequest:
                 is_valid = self._mounts.is_valid(peer)
         if batches:
-            self._undecided.take(batches, connection_id)
+            self._undecided.take(batches, connection_id, now)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -402,12 +402,12 @@ class ServerPartition:
         else:
             self._feeds.request(peer.connection_id, request, mark)
 
-    def _commit(self, batch: RecordBatch) -> None:
+    def _commit(self, batch: RecordBatch, now: float) -> None:
         """Locks, cache and feeds move together."""
         count = batch.count
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._undecided.decide(count)
+        self._undecided.decide(count, now)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if batch.last_transaction_id > self.high_water_mark:
@@ -458,6 +458,7 @@ class ServerPartition:
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
+        self._undecided.forget(connection_id)
         self._drop_early_mount(connection_id)
         self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
@@ -489,7 +490,7 @@ class ServerPartition:
     # What the events make possible
 
     def _advance(self, now: float) -> None:
-        admitted = self._undecided.admit()
+        admitted = self._undecided.admit(now)
         if admitted is not NOTHING_ADMITTED:
             self._hand_over(admitted)
         if self._barriers.behind or self._barriers.ahead:
@@ -510,12 +511,12 @@ class ServerPartition:
             self._close()
         elif has_work or self._data_requests.ready or self._outcomes.ready:
             self.deadline = now
-        elif self._early_mounts or release_at is not None:
-            deadlines = [until for _, _, until in self._early_mounts.values()]
-            deadlines += [at for at in (fetches.resumes_at, release_at) if at is not None]
-            self.deadline = min(deadlines)
         else:
-            self.deadline = fetches.resumes_at
+            times = [until for _, _, until in self._early_mounts.values()]
+            for at in (self._undecided.deadline, fetches.resumes_at, release_at):
+                if at is not None:
+                    times.append(at)
+            self.deadline = min(times, default=None)
 
     def _hand_over(self, admitted: Admitted) -> None:
         """Hand to the store what passes its locks, and tell what does not."""

@@ -1,5 +1,7 @@
 """Appends from their arrival to their outcome: arrived, waiting for a lock, handed to the store.
 
+`gathering.py` decides how long those that have arrived wait for others.
+
 Owns these three places and what their senders are told when a lock refuses them. Knows neither
 mounts nor generations: whatever comes here counts. Always: what of one client goes to the store
 goes in the order in which it arrived.
@@ -21,6 +23,7 @@ from waltz.server.appends.appends import (
     locked_out,
     of_batches,
 )
+from waltz.server.appends.gathering import Gathering
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.feeding.backlog import Backlog
 from waltz.types import TransactionId
@@ -46,44 +49,61 @@ class Undecided:
         self._locks = locks
         self._backlog = backlog
         self._arrivals: list[Appends] = []
+        self._gathering = Gathering()
         self._waiting: Appends | None = None
         self._waiting_until = 0
         self._in_flight = InFlight()
 
     def __len__(self) -> int:
         waiting = 0 if self._waiting is None else len(self._waiting)
-        return waiting + len(self._in_flight)
+        return self._gathering.count + waiting + len(self._in_flight)
 
     @property
     def byte_count(self) -> int:
         waiting = self._waiting
         waiting_bytes = 0 if waiting is None else waiting.senders.byte_count
-        return waiting_bytes + self._in_flight.byte_count
+        arrived_bytes = sum(each.senders.byte_count for each in self._arrivals)
+        return arrived_bytes + waiting_bytes + self._in_flight.byte_count
 
     @property
     def oldest_waiting(self) -> int:
         """The arrival of the oldest that has not gone to the store; one that is to come if none."""
-        waiting = self._waiting
-        return self.arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
+        if self._waiting is not None:
+            return int(self._waiting.arrivals[0])
+        if self._arrivals:
+            return int(self._arrivals[0].arrivals[0])
+        return self.arrival_count + 1
 
-    def take(self, messages: Sequence[AppendBatch], connection_id: int) -> None:
+    @property
+    def deadline(self) -> float | None:
+        """The time at which to check the locks of what has arrived, if nothing happens before."""
+        return self._gathering.deadline
+
+    def take(self, messages: Sequence[AppendBatch], connection_id: int, now: float) -> None:
         """Take the appends of one connection, at least one message of them."""
         appends = of_batches(messages, connection_id, self.arrival_count + 1)
         count = appends.arrivals.size
         self.arrival_count += count
         self._arrivals.append(appends)
-        self._backlog.add(connection_id, appends.senders.byte_count, count)
+        byte_count = appends.senders.byte_count
+        self._backlog.add(connection_id, byte_count, count)
+        self._gathering.arrive(connection_id, count, byte_count, now)
 
-    def admit(self) -> Admitted:
-        """Check the locks of what has arrived and of what need not wait any longer."""
+    def admit(self, now: float) -> Admitted:
+        """Check the locks of what need not wait any longer: of all that has arrived, as soon as it
+        goes on or something that waited for a lock does."""
+        is_unlocked = self._waiting is not None and self._locks.decided >= self._waiting_until
+        if self._gathering.waits(now) and not is_unlocked:
+            return NOTHING_ADMITTED
         arrived = self._arrivals
-        if self._waiting is not None and self._locks.decided >= self._waiting_until:
+        if self._waiting is not None and is_unlocked:
             self._locks.forget_reservations()
             arrived = [self._waiting, *arrived]
             self._waiting = None
         if not arrived:
             return NOTHING_ADMITTED
         self._arrivals = []
+        self._gathering.release()
         candidates = join_appends(arrived)
         admission = self._locks.admit(candidates.locks)
         answers: Sequence[tuple[int, AppendRejected]] = ()
@@ -95,11 +115,12 @@ class Undecided:
             if admission.waiting:
                 self._wait(candidates.pick(is_waiting), min(admission.waiting.values()))
             if admission.refused:
-                answers = list(self._refuse(candidates.pick(is_refused), admission.refused))
+                answers = list(self._refuse(candidates.pick(is_refused), admission.refused, now))
             candidates = candidates.pick(~(is_waiting | is_refused))
         if not candidates.arrivals.size:
             return Admitted(None, len(admission.refused), answers)
         self._in_flight.add(candidates.senders)
+        self._gathering.store(len(candidates), now)
         return Admitted(candidates.records, len(admission.refused), answers)
 
     def _wait(self, appends: Appends, until: int) -> None:
@@ -111,7 +132,7 @@ class Undecided:
             self._waiting_until = min(self._waiting_until, until)
 
     def _refuse(
-        self, appends: Appends, refused: Mapping[int, TransactionId]
+        self, appends: Appends, refused: Mapping[int, TransactionId], now: float
     ) -> Iterator[tuple[int, AppendRejected]]:
         """Tell the senders of `appends`; `refused` has the estimates in the same order."""
         senders = appends.senders
@@ -119,17 +140,24 @@ class Undecided:
             senders.connection_ids.tolist(), senders.byte_counts.tolist(), strict=True
         ):
             self._backlog.settle(connection_id, byte_count)
+            self._gathering.tell(connection_id, 1, now)
         locks = self._locks.refusing_locks(appends.locks)
         return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
 
-    def decide(self, count: int) -> list[tuple[int, Senders]]:
+    def decide(self, count: int, now: float) -> list[tuple[int, Senders]]:
         """The `count` oldest appends that the store has are decided; return their senders, in runs
         of one connection."""
+        self._gathering.decide(count, now)
         decided = self._in_flight.decide(count)
         for connection_id, senders in decided:
             size = senders.connection_ids.size
             self._backlog.settle(connection_id, senders.byte_count, size)
+            self._gathering.tell(connection_id, size, now)
         return decided
+
+    def forget(self, connection_id: int) -> None:
+        """The connection is gone. Its appends go their way, and nobody waits for more of them."""
+        self._gathering.forget(connection_id)
 
     def abandon(self) -> list[Senders]:
         """Forget the appends that the store has not seen, which are not in the log, and return
@@ -137,10 +165,12 @@ class Undecided:
         waiting = [] if self._waiting is None else [self._waiting]
         abandoned = [appends.senders for appends in (*waiting, *self._arrivals)]
         self._arrivals.clear()
+        self._gathering.release()
         return abandoned
 
     def check_invariants(self) -> None:
-        assert not self._arrivals
+        assert self._gathering.count == sum(map(len, self._arrivals))
+        self._gathering.check_invariants()
         assert len(self._in_flight) == self._locks.issued - self._locks.decided
         waiting = self._waiting
         if waiting is not None:
