@@ -49,6 +49,12 @@ def _in_model(seeds: int, name: str) -> Open:
 
 
 OPEN: Final[dict[str, Open]] = {
+    "appends that wait for others do so without end": Open(
+        225,
+        "harmless for what is promised: an append is late, and no judge says how late it may be;"
+        " the wait ends with the partition's next event, and `tests/server/test_gathering.py` holds"
+        " the partition to its deadline",
+    ),
     "a client whose words came before it is told to wait until it may mount": Open(
         153,
         "rare: its words must have come before it by a replay; found once, in 93 runs, and not by"

@@ -115,14 +115,22 @@ def _passing_at_once(kind: type) -> Callable[[Callable[..., None]], Callable[...
 
 
 def _refusing_what_waits(admit: Callable[..., Any]) -> Callable[..., Any]:
-    def admitted(self: Any) -> Any:
-        found = admit(self)
+    def admitted(self: Any, now: float) -> Any:
+        found = admit(self, now)
         if self._waiting is None:
             return found
         told = rejected(self._waiting.senders, Reason.NOT_COMMITTED)
         return found._replace(answers=[*found.answers, *told])
 
     return admitted
+
+
+def _forgetting_those_that_gather(_: property) -> property:
+    def oldest(self: Any) -> int:
+        waiting = self._waiting
+        return self.arrival_count + 1 if waiting is None else int(waiting.arrivals[0])
+
+    return property(oldest)
 
 
 def _naming_the_next(estimates: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,6 +266,14 @@ SERVER_BUGS: Final = (
         workloads=("lock_contention", "bank"),
         plans=("none", "flapping"),
         caught=Scene(1, "lock_contention", "flapping"),
+    ),
+    Bug(
+        name="what asks for decisions overtakes appends that wait for others",
+        breaks="I13 outcomes",
+        patches=(Patch(Undecided, "oldest_waiting", _forgetting_those_that_gather),),
+        workloads=("bank", "crowd"),
+        plans=("none", "flapping", "slow_disk"),
+        caught=Scene(20, "crowd", "none"),
     ),
     Bug(
         name="an outcome is told while earlier appends are undecided",
