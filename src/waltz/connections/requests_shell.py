@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import wait
-from typing import Any, Final, TypeVar, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, assert_never
 
+from waltz.connections.loop_thread import WaitingThread
 from waltz.connections.pending_requests import (
+    AheadRefused,
     Answered,
     BodiesWanted,
     BreakConnection,
@@ -27,18 +28,22 @@ from waltz.connections.pending_requests import (
 )
 from waltz.connections.retry import Operation
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientClosedError, ConnectionLostError, LocalProtocolError
+from waltz.errors import ClientClosedError, ConnectionLostError
 from waltz.host import Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.message import Message
 
-LOOP_LOOK_SECONDS: Final = 1.0
-"""A worker's thread that waits for the loop looks this often whether there still is one."""
 
+class TakesAhead(Protocol):
+    """Keeps bodies that are requested before anybody waits for them."""
 
-T = TypeVar("T")
+    def take(self, transaction_id: TransactionId, data: bytes) -> None: ...
+
+    def find(self, transaction_id: TransactionId) -> bytes | None:
+        """Return a body that was taken, if it is still kept."""
+        ...
 
 
 class _Fetch:
@@ -50,6 +55,17 @@ class _Fetch:
         self.missing = missing
         self.found: dict[TransactionId, bytes] = {}
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, transaction_id: TransactionId, data: bytes) -> None:
+        self.found[transaction_id] = data
+        self.missing -= 1
+        if not self.missing and not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # the caller may have gone
 
 
 class Requests:
@@ -66,7 +82,10 @@ class Requests:
         self._tasks = tasks
         self._machine = PendingRequests(client_id)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
-        self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
+        self._fetches: dict[
+            tuple[PartitionId, TransactionId], list[_Fetch | WaitingThread[bytes]]
+        ] = {}
+        self._ahead: dict[tuple[PartitionId, TransactionId], TakesAhead] = {}
         self._marks: dict[PartitionId, dict[asyncio.Future[TransactionId], int]] = {}
         """The callers that wait for a mark, with their numbers."""
         self._numbers = itertools.count(1)
@@ -106,6 +125,30 @@ class Requests:
         await fetch.future
         return [fetch.found[transaction_id] for transaction_id in transaction_ids]
 
+    def fetch_for_thread(
+        self, thread: WaitingThread[bytes], partition_id: PartitionId, transaction_id: TransactionId
+    ) -> None:
+        """Get the body of a transaction that was fed. `thread` is told ConnectionLostError if the
+        connection ends first."""
+        if self._closed is not None:
+            thread.fail(self._closed)
+            return
+        self._fetches.setdefault((partition_id, transaction_id), []).append(thread)
+        self._mailbox.put(BodiesWanted(partition_id, (transaction_id,)))
+
+    def fetch_ahead(
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        taker: TakesAhead,
+    ) -> None:
+        """Request bodies of transactions that were fed, for `taker` to keep."""
+        if self._closed is not None:
+            return
+        for transaction_id in transaction_ids:
+            self._ahead[partition_id, transaction_id] = taker
+        self._mailbox.put(BodiesWanted(partition_id, transaction_ids, is_ahead=True))
+
     async def high_water_mark(
         self, partition_id: PartitionId, *, fragile: bool = False
     ) -> TransactionId:
@@ -142,15 +185,16 @@ class Requests:
         error = reason or ClientClosedError(
             "the connections were closed while a call waited for a server's answer"
         )
-        waiting: list[asyncio.Future[Any]] = [
-            fetch.future for fetches in self._fetches.values() for fetch in fetches
-        ]
-        waiting += [future for futures in self._marks.values() for future in futures]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # the caller may have gone
+        for fetches in self._fetches.values():
+            for fetch in fetches:
+                fetch.fail(error)
+        for futures in self._marks.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # the caller may have gone
         self._fetches.clear()
+        self._ahead.clear()
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -167,12 +211,12 @@ class Requests:
         self._mailbox.put(PartitionDetached(partition_id, connection_sequence))
         for future, operation in list(self._fragile.get(partition_id, {}).items()):
             if not future.done():
-                future.set_exception(
-                    ConnectionLostError(
-                        f"{operation.value}: the connection to the server of partition"
-                        f" {partition_id} was lost"
-                    )
-                )
+                future.set_exception(_lost(operation, partition_id))
+        for (its_partition_id, _), fetches in self._fetches.items():
+            if its_partition_id == partition_id:
+                for fetch in fetches:
+                    if isinstance(fetch, WaitingThread):
+                        fetch.fail(_lost(Operation.TRANSACTION_DATA, partition_id))
 
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
         jitter = self._host.random.uniform(0.0, 1.0)
@@ -183,11 +227,15 @@ class Requests:
         match effect:
             case DataArrived():
                 key = effect.partition_id, effect.transaction_id
-                for fetch in self._fetches.pop(key, ()):
-                    fetch.found[effect.transaction_id] = effect.data
-                    fetch.missing -= 1
-                    if not fetch.missing and not fetch.future.done():
-                        fetch.future.set_result(None)
+                if (taker := self._ahead.pop(key, None)) is not None:
+                    taker.take(effect.transaction_id, effect.data)
+                for waiting in self._fetches.pop(key, ()):
+                    if isinstance(waiting, WaitingThread):
+                        waiting.give(effect.data)
+                    else:
+                        waiting.take(effect.transaction_id, effect.data)
+            case AheadRefused(partition_id, transaction_id):
+                self._ahead.pop((partition_id, transaction_id), None)
             case SendRequests():
                 self._send(effect.connection_sequence, effect.messages)
             case MarkArrived():
@@ -200,34 +248,7 @@ class Requests:
                 assert_never(effect)
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs the caller; None if no loop runs it, or this process was forked by
-    it."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def wait_on_loop(
-    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], what: str
-) -> T:
-    """Do `work` on the client's loop and wait for it in a worker's thread.
-
-    Raises LocalProtocolError: called on the loop itself; ClientClosedError.
-    """
-    if running_loop() is loop:
-        raise LocalProtocolError(
-            f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
-            " from choose_prefetch"
-        )
-    coroutine = work()
-    try:
-        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
-    except RuntimeError:
-        coroutine.close()
-        raise ClientClosedError("the client is closed") from None
-    while not wait([waiting], LOOP_LOOK_SECONDS).done:
-        if loop.is_closed():  # it will never run the work that came in its last turn
-            raise ClientClosedError("the client is closed")
-    return waiting.result()
+def _lost(operation: Operation, partition_id: PartitionId) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"{operation.value}: the connection to the server of partition {partition_id} was lost"
+    )
