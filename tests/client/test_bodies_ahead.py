@@ -30,13 +30,13 @@ class World:
     def __init__(self, size: int = 1) -> None:
         self.size = size
         self.waited: list[int] = []
-        """The transactions whose body a call has waited for."""
+        """The transactions whose body a call has waited for, under way already or not."""
         self.asked: list[int] = []
         """The transactions whose body was requested ahead, in order."""
         self.error: Exception | None = None
-        self.bodies = BodiesAhead(self._fetch, self._fetch_ahead)
+        self.bodies = BodiesAhead(self)
 
-    def _fetch(
+    def fetch(
         self, _: PartitionId, number: TransactionId, ahead: Sequence[TransactionId], __: TakesAhead
     ) -> bytes:
         self.waited.append(number)
@@ -45,7 +45,7 @@ class World:
             raise self.error
         return self.body(number)
 
-    def _fetch_ahead(
+    def fetch_ahead(
         self, _: PartitionId, ahead: Sequence[TransactionId], taker: TakesAhead
     ) -> None:
         assert taker is self.bodies

@@ -265,7 +265,7 @@ def test_a_body_that_no_caller_waits_for_is_not_asked_for_again() -> None:
     assert asked(world.step(wanted(3))) == [3]
 
 
-def test_a_caller_who_comes_later_has_a_failed_fetch_repeated() -> None:
+def test_a_caller_that_comes_later_has_a_failed_fetch_repeated() -> None:
     """PM-32."""
     world = World()
     world.step(PartitionAttached(P0, 0))
@@ -275,7 +275,7 @@ def test_a_caller_who_comes_later_has_a_failed_fetch_repeated() -> None:
     assert asked(world.sleep(DATA_RETRY_SECONDS_MAX)) == [3]
 
 
-def test_what_is_wanted_ahead_of_callers_who_wait_changes_nothing_for_them() -> None:
+def test_a_body_that_a_caller_waits_for_already_is_repeated_for_the_caller() -> None:
     world = World()
     world.step(PartitionAttached(P0, 0))
     world.step(wanted(3))

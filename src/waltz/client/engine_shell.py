@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -35,16 +35,10 @@ from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import Connections
 from waltz.connections.discovery_shell import DiscoverySettings, source_for
-from waltz.connections.loop_thread import (
-    CLOSED,
-    WaitingThread,
-    refuse_on_loop,
-    running_loop,
-    wait_on_loop,
-)
-from waltz.connections.requests_shell import Requests, TakesAhead
+from waltz.connections.loop_thread import running_loop
+from waltz.connections.requests_shell import BodyCalls, Requests
 from waltz.connections.retry import Operation
-from waltz.connections.retrying_shell import too_late, with_retries
+from waltz.connections.retrying_shell import with_retries
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     AlreadyClosedError,
@@ -53,7 +47,6 @@ from waltz.errors import (
     ConnectionLostError,
     LocalProtocolError,
     NotFoundError,
-    OperationTimeoutError,
     PartitionBlockedError,
     PartitionLeftError,
 )
@@ -161,8 +154,9 @@ class ClientEngine:
             options=options,
             tasks=tasks,
             requests=self._requests,
-            fetch_blocking=self._fetch_blocking,
-            fetch_ahead=self._fetch_ahead,
+            body_calls=BodyCalls(
+                host.clock, self._requests, self._repeat, options.operation_seconds_max
+            ),
             send=self.new_sender(self._connections.send),
             retry=submissions.retries.retry,
             finish=submissions.finish_all,
@@ -235,78 +229,6 @@ class ClientEngine:
         self.check_partition(partition_id)
         ask = partial(self._requests.high_water_mark, PartitionId(partition_id), fragile=True)
         return await self._repeat(Operation.HIGH_WATER_MARK, ask, timeout_seconds)
-
-    def _fetch_blocking(
-        self,
-        partition_id: PartitionId,
-        transaction_id: TransactionId,
-        ahead: Sequence[TransactionId],
-        taker: TakesAhead,
-    ) -> bytes:
-        """Fetch one body from a worker's thread, and request those `ahead`."""
-        assert self._loop is not None, "started"
-        refuse_on_loop(self._loop, f"data of transaction {transaction_id}")
-        seconds_max, began = self._options.operation_seconds_max, self.host.clock.now()
-        thread: WaitingThread[bytes] = WaitingThread()
-        begin = partial(self._begin_fetch, thread, partition_id, transaction_id, ahead, taker)
-        try:
-            self._loop.call_soon_threadsafe(begin)
-        except RuntimeError:
-            raise ClientClosedError(CLOSED) from None
-        try:
-            data = thread.wait(self._loop, seconds_max)
-        except ConnectionLostError as failed:
-            return self._fetch_again(partition_id, transaction_id, failed, began)
-        if data is None:
-            raise too_late(Operation.TRANSACTION_DATA, seconds_max)
-        return data
-
-    def _begin_fetch(
-        self,
-        thread: WaitingThread[bytes],
-        partition_id: PartitionId,
-        transaction_id: TransactionId,
-        ahead: Sequence[TransactionId],
-        taker: TakesAhead,
-    ) -> None:
-        data = taker.find(transaction_id)  # it may have come meanwhile
-        if data is None:
-            self._requests.fetch_for_thread(thread, partition_id, transaction_id)
-        else:
-            thread.give(data)
-        if ahead:
-            self._requests.fetch_ahead(partition_id, ahead, taker)
-
-    def _fetch_again(
-        self,
-        partition_id: PartitionId,
-        transaction_id: TransactionId,
-        failed: ConnectionLostError,
-        began: float,
-    ) -> bytes:
-        """Repeat a fetch that has failed, as the policy allows, within the time that is left."""
-        assert self._loop is not None, "started"
-        fetch = partial(self._requests.fetch, partition_id, [transaction_id], fragile=True)
-        operation, seconds_max = Operation.TRANSACTION_DATA, self._options.operation_seconds_max
-        left = max(0.0, seconds_max - (self.host.clock.now() - began))
-        try:
-            work = partial(self._repeat, operation, fetch, left, failed)
-            return wait_on_loop(self._loop, work)[0]
-        except OperationTimeoutError as late:
-            raise too_late(operation, seconds_max, late.earlier) from None
-
-    def _fetch_ahead(
-        self,
-        partition_id: PartitionId,
-        transaction_ids: Sequence[TransactionId],
-        taker: TakesAhead,
-    ) -> None:
-        """Request bodies from a worker's thread, and do not wait for them."""
-        assert self._loop is not None, "started"
-        with contextlib.suppress(RuntimeError):  # the client is closed
-            self._loop.call_soon_threadsafe(
-                self._requests.fetch_ahead, partition_id, transaction_ids, taker
-            )
 
     async def _repeat(
         self,

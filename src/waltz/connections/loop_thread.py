@@ -18,7 +18,7 @@ from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
 from waltz.errors import (
     AlreadyClosedError,
@@ -179,10 +179,11 @@ class WaitingThread(Generic[T]):
             self._has_ended, self._error = True, error
             self._done.release()
 
-    def wait(self, loop: asyncio.AbstractEventLoop, seconds_max: float) -> T | None:
-        """Return the result; None if there is none after `seconds_max`. Called once.
+    def wait(self, loop: asyncio.AbstractEventLoop, seconds_max: float) -> T:
+        """Return the result. Called once.
 
-        Raises what the wait was ended with; ClientClosedError: `loop` was closed.
+        Raises what the wait was ended with; ClientClosedError: `loop` was closed; TimeoutError:
+        there is no result after `seconds_max`.
         """
         until = time.monotonic() + seconds_max
         while not self._done.acquire(timeout=max(0.0, min(seconds_max, LOOP_LOOK_SECONDS))):
@@ -190,10 +191,10 @@ class WaitingThread(Generic[T]):
                 raise ClientClosedError(CLOSED)
             seconds_max = until - time.monotonic()
             if seconds_max <= 0.0:
-                return None
+                raise TimeoutError
         if self._error is not None:
             raise self._error
-        return self._result
+        return cast(T, self._result)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -10,9 +10,9 @@ it has read. Never waits: `fetch` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from waltz.client.applying.transactions import Transactions
 from waltz.connections.requests_shell import TakesAhead
@@ -28,22 +28,36 @@ BODIES_AHEAD_BYTES_MAX: Final = 1 << 20
 """Bytes of the bodies of a partition that are requested ahead, if none is larger than the largest
 that has come; a larger one is followed by fewer."""
 
-FetchBlocking: TypeAlias = Callable[
-    [PartitionId, TransactionId, Sequence[TransactionId], TakesAhead], bytes
-]
-"""Fetches the body of a transaction and requests others ahead; waits for the first one only."""
 
-FetchAhead: TypeAlias = Callable[[PartitionId, Sequence[TransactionId], TakesAhead], None]
-"""Requests bodies ahead, from any thread, and does not wait."""
+class Calls(Protocol):
+    """Calls for bodies from a worker's thread."""
+
+    def fetch(
+        self,
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+        ahead: Sequence[TransactionId],
+        taker: TakesAhead,
+        /,
+    ) -> bytes:
+        """Return a body, and request others ahead, which the call does not wait for."""
+        ...
+
+    def fetch_ahead(
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        taker: TakesAhead,
+        /,
+    ) -> None: ...
 
 
 class BodiesAhead:
     """The bodies of one partition. `fetch` is called on workers' threads, everything else on the
     loop's: a dictionary is changed by single operations, which threads see whole."""
 
-    def __init__(self, fetch: FetchBlocking, fetch_ahead: FetchAhead) -> None:
-        self._fetch = fetch
-        self._fetch_ahead = fetch_ahead
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._transactions: Transactions | None = None
         """The transactions that the application is applying."""
         self._last = NOTHING
@@ -83,11 +97,11 @@ class BodiesAhead:
         following = self._following(transaction_id)
         data = self._arrived.pop(transaction_id, None)
         if data is None:
-            data = self._fetch(partition_id, transaction_id, following, self)
+            data = self._calls.fetch(partition_id, transaction_id, following, self)
             self._arrived.pop(transaction_id, None)
             self._largest = max(self._largest, len(data))
         elif following:
-            self._fetch_ahead(partition_id, following, self)
+            self._calls.fetch_ahead(partition_id, following, self)
         return data
 
     def find(self, transaction_id: TransactionId) -> bytes | None:

@@ -90,7 +90,7 @@ class Application:
             partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
         )
         self._prepared: Transactions | None = None
-        self._bodies = BodiesAhead(services.fetch_blocking, services.fetch_ahead)
+        self._bodies = BodiesAhead(services.body_calls)
 
     # The mark
 

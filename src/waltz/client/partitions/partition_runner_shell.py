@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
-from waltz.client.applying.bodies_ahead import FetchAhead, FetchBlocking
+from waltz.client.applying.bodies_ahead import Calls
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.histories import ahead
 from waltz.client.client_options import ClientOptions
@@ -72,8 +72,7 @@ class Services:
     options: ClientOptions
     tasks: Tasks
     requests: Requests
-    fetch_blocking: FetchBlocking
-    fetch_ahead: FetchAhead
+    body_calls: Calls
     send: Send
     retry: Callable[[Sequence[Submission]], None]
     finish: Callable[[Sequence[Submission]], None]
