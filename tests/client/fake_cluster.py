@@ -170,6 +170,10 @@ class FakePartition:
     mounts_not_ready: int = 0
     mounts_unanswered: int = 0
     data_failures: int = 0
+    data_cuts: int = 0
+    """Number of the next questions for data that end all connections."""
+    data_held: bool = False
+    """Whether questions for data have no answer."""
     old_marks: int = 0
     """Number of the next questions for the mark that are answered as if the log were empty."""
     generation: int = 1
@@ -308,7 +312,10 @@ class FakeServer:
                     partition.old_marks -= 1
                     mark = NOTHING
                 self._send(connection, HighWaterMarkResponse(request_id, mark))
-            case TransactionDataRequest():
+            case TransactionDataRequest() if partition is not None and partition.data_cuts:
+                partition.data_cuts -= 1
+                self.cut()
+            case TransactionDataRequest() if partition is None or not partition.data_held:
                 self._send(connection, self._data(partition, message))
             case _:
                 pass  # as the original: no answer

@@ -374,6 +374,23 @@ def test_bodies_are_fetched_only_when_asked_for() -> None:
     run_with_cluster(work)
 
 
+def test_bodies_that_are_read_in_a_row_are_requested_once_each() -> None:
+    """PM-31, CI-22: ahead of the calls or with them, and again if the server could not give one."""
+
+    async def work(cluster: FakeCluster) -> None:
+        partition = cluster.server.partitions[0]
+        for number in range(300):
+            partition.add(b"%d" % number)
+        recorder = Recorder(prefetch=False)
+        failures = partition.data_failures = 3
+        async with opened(cluster, recorder):
+            await until(lambda: recorder.marks.get(0) == 299)
+        assert recorder.data == [b"%d" % number for number in range(300)]
+        assert cluster.server.count(TransactionDataRequest) == 300 + failures
+
+    run_with_cluster(work)
+
+
 def test_chosen_bodies_are_fetched_ahead() -> None:
     """PM-45."""
 

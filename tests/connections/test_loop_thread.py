@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from waltz.connections.loop_thread import LoopThread
+from waltz.connections.loop_thread import LoopThread, WaitingThread
 from waltz.errors import ClientClosedError, LocalProtocolError
 
 
@@ -41,3 +41,29 @@ def test_work_that_comes_as_the_loop_ends_ends_with_an_error() -> None:
     thread.stop()
     with pytest.raises(ClientClosedError):
         thread.late.result(10)
+
+
+def test_a_thread_that_waits_gets_what_the_loop_gives_it_first() -> None:
+    loop = asyncio.new_event_loop()
+    given: WaitingThread[int] = WaitingThread()
+    loop.call_soon(given.give, 7)
+    loop.call_soon(given.fail, ValueError("too late"))
+    loop.run_until_complete(asyncio.sleep(0))
+    assert given.wait(loop, 10.0) == 7
+
+    failed: WaitingThread[int] = WaitingThread()
+    failed.fail(ValueError("first"))
+    failed.give(7)
+    with pytest.raises(ValueError, match="first"):
+        failed.wait(loop, 10.0)
+    loop.close()
+
+
+def test_a_thread_that_waits_is_not_left_alone_by_a_loop_that_has_ended() -> None:
+    loop = asyncio.new_event_loop()
+    thread: WaitingThread[int] = WaitingThread()
+    with pytest.raises(TimeoutError):
+        thread.wait(loop, 0.0)
+    loop.close()
+    with pytest.raises(ClientClosedError):
+        thread.wait(loop, 0.0)

@@ -6,6 +6,7 @@ from zlib import crc32
 from waltz.connections.pending_requests import (
     DATA_RETRY_SECONDS_MAX,
     HIGH_WATER_MARK_REQUEST_SECONDS,
+    AheadRefused,
     Answered,
     BodiesWanted,
     BreakConnection,
@@ -53,6 +54,10 @@ class World:
 
 def wanted(*ids: int, partition_id: PartitionId = P0) -> BodiesWanted:
     return BodiesWanted(partition_id, [TransactionId(number) for number in ids])
+
+
+def ahead(*ids: int) -> BodiesWanted:
+    return BodiesWanted(P0, [TransactionId(number) for number in ids], is_ahead=True)
 
 
 def request_id(partition_id: PartitionId) -> RequestId:
@@ -245,3 +250,43 @@ def test_the_room_of_a_connection_is_shared_out() -> None:
     effects = world.step(PartitionAttached(P0, 0), PartitionAttached(P1, 0))
     assert sorted(asked(effects)) == sorted([*range(5), *range(5)])
     assert asked(world.step(PartitionDetached(P1, 0))) == [*range(5, 10)], "what the other had"
+
+
+def test_a_body_that_no_caller_waits_for_is_not_asked_for_again() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0))
+    assert asked(world.step(ahead(3, 4))) == [3, 4]
+    effects = world.hear(body(3, None), body(4, b"four"))
+    assert effects == [
+        AheadRefused(P0, TransactionId(3)),
+        DataArrived(P0, TransactionId(4), b"four"),
+    ]
+    assert world.machine.deadline is None
+    assert asked(world.step(wanted(3))) == [3]
+
+
+def test_a_caller_that_comes_later_has_a_failed_fetch_repeated() -> None:
+    """PM-32."""
+    world = World()
+    world.step(PartitionAttached(P0, 0))
+    world.step(ahead(3))
+    assert asked(world.step(wanted(3))) == []
+    assert world.hear(body(3, None)) == []
+    assert asked(world.sleep(DATA_RETRY_SECONDS_MAX)) == [3]
+
+
+def test_a_body_that_a_caller_waits_for_already_is_repeated_for_the_caller() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0))
+    world.step(wanted(3))
+    assert asked(world.step(ahead(3))) == []
+    assert world.hear(body(3, None)) == []
+    assert asked(world.sleep(DATA_RETRY_SECONDS_MAX)) == [3]
+
+
+def test_bodies_wanted_ahead_move_to_another_connection() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0))
+    world.step(ahead(3, 4))
+    world.step(PartitionDetached(P0, 0))
+    assert asked(world.step(PartitionAttached(P0, 1)), 1) == [3, 4]

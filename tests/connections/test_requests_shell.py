@@ -7,9 +7,10 @@ from zlib import crc32
 import pytest
 
 from tests.client.fake_cluster import MemoryCoordinator, host_with
+from waltz.connections.loop_thread import WaitingThread
 from waltz.connections.requests_shell import Requests
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientClosedError
+from waltz.errors import ClientClosedError, ConnectionLostError
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.client_protocol import (
     FeedSuspended,
@@ -120,6 +121,97 @@ def test_a_connection_that_carries_a_feed_is_broken_off() -> None:
         await asyncio.sleep(0.005)
         assert [sequence for sequence, _ in world.broken] == [0]
         answering.cancel()
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+class Keeper:
+    """Keeps what was requested ahead."""
+
+    def __init__(self) -> None:
+        self.kept: dict[TransactionId, bytes] = {}
+
+    def take(self, transaction_id: TransactionId, data: bytes) -> None:
+        self.kept[transaction_id] = data
+
+    def find(self, transaction_id: TransactionId) -> bytes | None:
+        return self.kept.get(transaction_id)
+
+
+def result_of(thread: WaitingThread[bytes]) -> bytes | None:
+    try:
+        return thread.wait(asyncio.get_running_loop(), 0.0)
+    except TimeoutError:
+        return None
+
+
+def test_a_thread_waits_for_its_own_body_and_the_others_are_kept() -> None:
+    async def main() -> None:
+        world, keeper = World(), Keeper()
+        thread: WaitingThread[bytes] = WaitingThread()
+        world.requests.fetch_for_thread(thread, P0, TransactionId(1))
+        world.requests.fetch_ahead(P0, ids(2, 3), keeper)
+        assert result_of(thread) is None
+        await asyncio.sleep(0.005)
+        assert len(world.asked) == 3
+        await world.answer()
+        await asyncio.sleep(0.005)
+        assert result_of(thread) == b"1"
+        assert keeper.kept == {2: b"2", 3: b"3"}
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_waits_for_a_body_requested_ahead_shares_the_request() -> None:
+    """CI-22."""
+
+    async def main() -> None:
+        world, keeper = World(), Keeper()
+        thread: WaitingThread[bytes] = WaitingThread()
+        world.requests.fetch_ahead(P0, ids(1), keeper)
+        world.requests.fetch_for_thread(thread, P0, TransactionId(1))
+        await asyncio.sleep(0.005)
+        assert len(world.asked) == 1
+        await world.answer()
+        await asyncio.sleep(0.005)
+        assert result_of(thread) == b"1"
+        assert keeper.kept == {1: b"1"}
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_a_thread_is_told_that_its_connection_was_lost() -> None:
+    async def main() -> None:
+        world = World()
+        threads: list[WaitingThread[bytes]] = [WaitingThread(), WaitingThread()]
+        for number, thread in enumerate(threads):
+            world.requests.fetch_for_thread(thread, PartitionId(number), TransactionId(1))
+        world.requests.detach(P0, 0)
+        with pytest.raises(ConnectionLostError, match="transaction data: the connection to the"):
+            result_of(threads[0])
+        assert result_of(threads[1]) is None
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_threads_are_told_of_the_end_and_nothing_is_requested_after_it() -> None:
+    async def main() -> None:
+        world, keeper = World(), Keeper()
+        early: WaitingThread[bytes] = WaitingThread()
+        late: WaitingThread[bytes] = WaitingThread()
+        world.requests.fetch_for_thread(early, P0, TransactionId(1))
+        world.requests.stop()
+        world.requests.fetch_for_thread(late, P0, TransactionId(2))
+        world.requests.fetch_ahead(P0, ids(3), keeper)
+        for thread in early, late:
+            with pytest.raises(ClientClosedError):
+                result_of(thread)
+        await asyncio.sleep(0.005)
+        assert [each.transaction_id for each in world.asked] == [1]  # type: ignore[attr-defined]
         await world.tasks.stop()
 
     asyncio.run(main())

@@ -13,8 +13,15 @@ from waltz.errors import ConnectionLostError, OperationTimeoutError
 from waltz.host import Host
 
 
-def retried(lost_count: int, policy: RetryPolicy, *, seconds_each: float = 0.0) -> int:
-    """Return the number of attempts of an operation that loses its first `lost_count` answers."""
+def retried(
+    lost_count: int,
+    policy: RetryPolicy,
+    *,
+    seconds_each: float = 0.0,
+    failed: ConnectionLostError | None = None,
+) -> int:
+    """Return the number of attempts of an operation that loses its first `lost_count` answers, and
+    of which an attempt that was made before may have `failed`."""
 
     async def story(world: World) -> int:
         async def work(host: Host) -> int:
@@ -29,7 +36,13 @@ def retried(lost_count: int, policy: RetryPolicy, *, seconds_each: float = 0.0) 
                 return attempts
 
             return await with_retries(
-                host, None, policy, Operation.HIGH_WATER_MARK, attempt, seconds_max=5.0
+                host,
+                None,
+                policy,
+                Operation.HIGH_WATER_MARK,
+                attempt,
+                seconds_max=5.0,
+                failed=failed,
             )
 
         return await world.run(work)
@@ -52,3 +65,12 @@ def test_all_attempts_together_have_one_time_limit() -> None:
     with pytest.raises(OperationTimeoutError, match="no answer in 5 s") as raised:
         retried(9, RetryReads(9), seconds_each=2.0)
     assert [str(each) for each in raised.value.earlier] == ["lost 1", "lost 2"]
+
+
+def test_an_attempt_that_was_made_before_counts() -> None:
+    assert retried(1, RetryReads(2), failed=ConnectionLostError("lost 0")) == 2
+    with pytest.raises(ConnectionLostError, match="lost 0"):
+        retried(0, NoRetries(), failed=ConnectionLostError("lost 0"))
+    with pytest.raises(ConnectionLostError, match="lost 2") as raised:
+        retried(3, RetryReads(2), failed=ConnectionLostError("lost 0"))
+    assert [str(each) for each in raised.value.earlier] == ["lost 0", "lost 1"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tests.server.builders import (
     PARTITION,
@@ -58,9 +58,12 @@ class Bench:
     def step(self, *events: PartitionEvent) -> dict[int, list[object]]:
         """Return what each connection hears in this step."""
         heard: dict[int, list[object]] = {}
+        at_hand: dict[int, Sequence[object]] = {}
         for event in events:
             if isinstance(event, MessagesReceived):
                 sender = event.peer
+                if len(events) == 1:
+                    at_hand[sender.connection_id] = self.machine.answers_at_hand(event)
                 self.versions[sender.connection_id] = 5 if sender.has_lasting_sequence else VERSION
         for effect in self.machine.step(events, self.now):
             match effect:
@@ -78,6 +81,8 @@ class Bench:
                     self.worked_off[connection_id] += byte_count
                 case _:
                     self.others.append(effect)
+        for connection_id, answers in at_hand.items():
+            assert [each for each in heard.get(connection_id, []) if each in answers] == [*answers]
         self.machine.check_invariants()
         self.cache.check_invariants()
         return heard

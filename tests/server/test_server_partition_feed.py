@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.server.builders import (
+    PARTITION,
     append,
     batch,
     data_request,
@@ -12,6 +13,8 @@ from tests.server.builders import (
     feed_request,
     flush,
     mount,
+    peer,
+    received,
     request_id,
     tid,
 )
@@ -23,6 +26,7 @@ from waltz.server.server_partition_events import (
     CloseClientConnection,
     ConnectionDrained,
     ConnectionLost,
+    PartitionRevoked,
     RecordsRead,
     StoreReadFailed,
 )
@@ -92,6 +96,29 @@ def test_appends_of_a_lost_connection_are_still_decided() -> None:
 
 
 # Reading
+
+
+def test_data_at_hand_needs_no_step() -> None:
+    bench = mounted(mark=2)
+    bench.cache.add(PARTITION, batch(0, 3))
+    asking = received(peer(1, 7), data_request(0), data_request(2))
+    answers = bench.machine.answers_at_hand(asking)
+    assert [each.transaction_id for each in answers] == [0, 2]  # type: ignore[attr-defined]
+    assert bench.step(asking) == {1: answers}
+    bench.full.add(1)
+    assert bench.machine.answers_at_hand(asking) == ()
+    bench.full.clear()
+    bench.step(PartitionRevoked(comes_back=False))
+    assert bench.machine.answers_at_hand(asking) == ()
+    assert Bench(None).machine.answers_at_hand(asking) == (), "no store session yet"
+
+
+def test_a_connection_that_repeats_another_has_nothing_at_hand() -> None:
+    bench = Bench(2)
+    bench.cache.add(PARTITION, batch(0, 3))
+    bench.step(received(peer(1, 7, 4, 5), mount()))
+    assert bench.machine.answers_at_hand(received(peer(1, 7, 4, 5), data_request(0)))
+    assert bench.machine.answers_at_hand(received(peer(2, 7, 4, 5), data_request(0))) == ()
 
 
 def test_failed_read_fails_those_who_asked_and_poisons_nothing() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from tests.server.builders import PARTITION, batch, data_request, request_id, tid
+from tests.server.builders import PARTITION, batch, data_request, mark_request, request_id, tid
 from waltz.limits import WRITE_BUFFER_BYTES_HIGH
 from waltz.server.feeding.backlog import Backlog
 from waltz.server.feeding.feed_cache import FeedCache
@@ -37,6 +37,26 @@ def test_cached_transaction_is_answered_with_its_checksum() -> None:
     bench.requests.ask(1, data_request(2))
     assert bench.serve() == [Send(1, (answer(2, b"00000002"),))]
     assert bench.fetches.take_started() == []
+
+
+def test_what_the_cache_has_is_at_hand_and_nothing_else() -> None:
+    bench = Bench()
+    bench.cache.add(PARTITION, batch(0, 3))
+    requests = bench.requests
+    found = requests.answers_at_hand([data_request(2), data_request(0)], tid(2))
+    assert found == [answer(2, b"00000002"), answer(0, b"00000000")]
+    for other in (data_request(-1), data_request(3), mark_request()):
+        assert requests.answers_at_hand([data_request(2), other], tid(5)) == ()
+    assert requests.answers_at_hand([data_request(2)], tid(1)) == (), "not committed"
+    assert bench.fetches.take_started() == []
+
+
+def test_more_than_a_step_hands_over_is_not_at_hand() -> None:
+    bench = Bench()
+    bench.cache.add(PARTITION, batch(0, 2, WRITE_BUFFER_BYTES_HIGH))
+    asked = [data_request(0), data_request(1)]
+    assert len(bench.requests.answers_at_hand(asked[:1], tid(1))) == 1
+    assert bench.requests.answers_at_hand(asked, tid(1)) == ()
 
 
 def test_missing_transaction_is_a_failure_and_not_a_read() -> None:

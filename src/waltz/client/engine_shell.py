@@ -35,7 +35,8 @@ from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import Connections
 from waltz.connections.discovery_shell import DiscoverySettings, source_for
-from waltz.connections.requests_shell import Requests, running_loop, wait_on_loop
+from waltz.connections.loop_thread import running_loop
+from waltz.connections.requests_shell import BodyCalls, Requests
 from waltz.connections.retry import Operation
 from waltz.connections.retrying_shell import with_retries
 from waltz.connections.tasks_shell import Tasks
@@ -43,6 +44,7 @@ from waltz.errors import (
     AlreadyClosedError,
     ClientClosedError,
     ClusterChangedError,
+    ConnectionLostError,
     LocalProtocolError,
     NotFoundError,
     PartitionBlockedError,
@@ -152,7 +154,9 @@ class ClientEngine:
             options=options,
             tasks=tasks,
             requests=self._requests,
-            fetch_blocking=self._fetch_blocking,
+            body_calls=BodyCalls(
+                host.clock, self._requests, self._repeat, options.operation_seconds_max
+            ),
             send=self.new_sender(self._connections.send),
             retry=submissions.retries.retry,
             finish=submissions.finish_all,
@@ -226,22 +230,16 @@ class ClientEngine:
         ask = partial(self._requests.high_water_mark, PartitionId(partition_id), fragile=True)
         return await self._repeat(Operation.HIGH_WATER_MARK, ask, timeout_seconds)
 
-    def _fetch_blocking(self, partition_id: PartitionId, transaction_id: TransactionId) -> bytes:
-        """Fetch one body from a worker's thread."""
-        assert self._loop is not None, "started"
-        fetch = partial(self._requests.fetch, partition_id, [transaction_id], fragile=True)
-        work = partial(self._repeat, Operation.TRANSACTION_DATA, fetch)
-        return wait_on_loop(self._loop, work, f"data of transaction {transaction_id}")[0]
-
     async def _repeat(
         self,
         operation: Operation,
         attempt: Callable[[], Awaitable[T]],
         timeout_seconds: float | None = None,
+        failed: ConnectionLostError | None = None,
     ) -> T:
         limit = self._options.operation_seconds_max if timeout_seconds is None else timeout_seconds
         policy = self._options.retry_policy
-        return await with_retries(self.host, self.face, policy, operation, attempt, limit)
+        return await with_retries(self.host, self.face, policy, operation, attempt, limit, failed)
 
     # Active partitions
 

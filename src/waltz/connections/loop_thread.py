@@ -11,13 +11,14 @@ import atexit
 import inspect
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
 from waltz.errors import (
     AlreadyClosedError,
@@ -36,6 +37,12 @@ NewHost = Callable[[], tuple[Host, Callable[[], None]]]
 """Makes the doors of a client, on its loop, and what ends them but the coordinator session."""
 
 FORK_REMEDY = "this client was opened before a fork; open one in each process, after the fork"
+
+
+LOOP_LOOK_SECONDS: Final = 1.0
+"""A worker's thread that waits for the loop looks this often whether there still is one."""
+
+CLOSED: Final = "the client is closed"
 
 
 class LoopThread:
@@ -145,6 +152,84 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # it does not exist for every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+class WaitingThread(Generic[T]):
+    """A thread that waits until the loop's thread gives it a result. Costs less than a coroutine
+    that another thread runs, which takes two futures, a task and several locks."""
+
+    __slots__ = ("_done", "_error", "_has_ended", "_result")
+
+    def __init__(self) -> None:
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._has_ended = False
+        self._result: T | None = None
+        self._error: Exception | None = None
+
+    def give(self, result: T) -> None:
+        """End the wait, unless it was ended before. Called by the loop's thread, as is `fail`."""
+        if not self._has_ended:
+            self._has_ended, self._result = True, result
+            self._done.release()
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an exception, unless it was ended before."""
+        if not self._has_ended:
+            self._has_ended, self._error = True, error
+            self._done.release()
+
+    def wait(self, loop: asyncio.AbstractEventLoop, seconds_max: float) -> T:
+        """Return the result. Called once.
+
+        Raises what the wait was ended with; ClientClosedError: `loop` was closed; TimeoutError:
+        there is no result after `seconds_max`.
+        """
+        until = time.monotonic() + seconds_max
+        while not self._done.acquire(timeout=max(0.0, min(seconds_max, LOOP_LOOK_SECONDS))):
+            if loop.is_closed():  # it will never run the work that came in its last turn
+                raise ClientClosedError(CLOSED)
+            seconds_max = until - time.monotonic()
+            if seconds_max <= 0.0:
+                raise TimeoutError
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._result)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs the caller; None if no loop runs it, or this process was forked by
+    it."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def refuse_on_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
+    """Raises LocalProtocolError: `what` is asked for on `loop`, where nothing may wait."""
+    if running_loop() is loop:
+        raise LocalProtocolError(
+            f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
+            " from choose_prefetch"
+        )
+
+
+def wait_on_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do `work` on the client's loop and wait for it in a worker's thread.
+
+    Raises ClientClosedError.
+    """
+    coroutine = work()
+    try:
+        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise ClientClosedError(CLOSED) from None
+    while not wait([waiting], LOOP_LOOK_SECONDS).done:
+        if loop.is_closed():  # it will never run the work that came in its last turn
+            raise ClientClosedError(CLOSED)
+    return waiting.result()
 
 
 class Closable(ABC):

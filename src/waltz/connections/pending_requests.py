@@ -50,6 +50,8 @@ class BodiesWanted:
 
     partition_id: PartitionId
     transaction_ids: Sequence[TransactionId]
+    is_ahead: bool = False
+    """No caller waits for them yet: those that the server cannot give are not asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,14 @@ class DataArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadRefused:
+    """The server could not give a body that no caller waits for."""
+
+    partition_id: PartitionId
+    transaction_id: TransactionId
+
+
+@dataclass(frozen=True, slots=True)
 class MarkArrived:
     """The answer for all callers up to that number."""
 
@@ -117,7 +127,7 @@ class BreakConnection:
     reason: str
 
 
-Effect: TypeAlias = SendRequests | DataArrived | MarkArrived | BreakConnection
+Effect: TypeAlias = SendRequests | DataArrived | AheadRefused | MarkArrived | BreakConnection
 
 
 @dataclass(slots=True)
@@ -126,6 +136,8 @@ class _Partition:
     attempts: dict[TransactionId, int] = field(default_factory=dict)
     unsent: deque[TransactionId] = field(default_factory=deque)
     in_flight: dict[TransactionId, None] = field(default_factory=dict)
+    ahead: set[TransactionId] = field(default_factory=set)
+    """Those of `attempts` for which no caller waits."""
     mark_wanted: int | None = None
     """The number of the last caller that waits for the mark."""
     mark_due_at: float | None = None
@@ -181,6 +193,7 @@ class PendingRequests:
         for partition_id, each in self._partitions.items():
             later = [transaction_id for key, transaction_id in again if key == partition_id]
             assert sorted([*each.unsent, *each.in_flight, *later]) == sorted(each.attempts)
+            assert each.ahead <= {*each.unsent, *each.in_flight}
             if each.connection_sequence is None:
                 assert not each.in_flight
             else:
@@ -198,6 +211,10 @@ class PendingRequests:
                     if transaction_id not in partition.attempts:
                         partition.attempts[transaction_id] = 0
                         partition.unsent.append(transaction_id)
+                        if event.is_ahead:
+                            partition.ahead.add(transaction_id)
+                    elif not event.is_ahead:
+                        partition.ahead.discard(transaction_id)
                 self._waiting[event.partition_id] = None
             case MarkWanted():
                 partition = self._partition(event.partition_id)
@@ -252,7 +269,12 @@ class PendingRequests:
                 self._in_flight[sequence] -= 1
                 if message.data is not None:
                     del partition.attempts[transaction_id]
+                    partition.ahead.discard(transaction_id)
                     self._effects.append(DataArrived(partition_id, transaction_id, message.data))
+                elif transaction_id in partition.ahead:
+                    del partition.attempts[transaction_id]
+                    partition.ahead.remove(transaction_id)
+                    self._effects.append(AheadRefused(partition_id, transaction_id))
                 else:
                     attempts = partition.attempts[transaction_id]
                     partition.attempts[transaction_id] += 1

@@ -1,17 +1,20 @@
 """The calls that wait for bodies and high-water marks, and the loop that gets them.
 
-`PendingRequests` decides; this module has the futures.
+`PendingRequests` decides; this module has the futures, and the threads that wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import wait
-from typing import Any, Final, TypeVar, assert_never
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, assert_never
 
+from waltz.connections.loop_thread import CLOSED, WaitingThread, refuse_on_loop, wait_on_loop
 from waltz.connections.pending_requests import (
+    AheadRefused,
     Answered,
     BodiesWanted,
     BreakConnection,
@@ -26,19 +29,24 @@ from waltz.connections.pending_requests import (
     SendRequests,
 )
 from waltz.connections.retry import Operation
+from waltz.connections.retrying_shell import too_late
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientClosedError, ConnectionLostError, LocalProtocolError
-from waltz.host import Host
+from waltz.errors import ClientClosedError, ConnectionLostError, OperationTimeoutError
+from waltz.host import Clock, Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
 from waltz.types import ClientId, PartitionId, TransactionId
 from waltz.wire.message import Message
 
-LOOP_LOOK_SECONDS: Final = 1.0
-"""A worker's thread that waits for the loop looks this often whether there still is one."""
 
+class TakesAhead(Protocol):
+    """Keeps bodies that are requested before anybody waits for them."""
 
-T = TypeVar("T")
+    def take(self, transaction_id: TransactionId, data: bytes) -> None: ...
+
+    def find(self, transaction_id: TransactionId) -> bytes | None:
+        """Return a body that was taken, if it is still kept."""
+        ...
 
 
 class _Fetch:
@@ -50,6 +58,17 @@ class _Fetch:
         self.missing = missing
         self.found: dict[TransactionId, bytes] = {}
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, transaction_id: TransactionId, data: bytes) -> None:
+        self.found[transaction_id] = data
+        self.missing -= 1
+        if not self.missing and not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # the caller may have gone
 
 
 class Requests:
@@ -67,6 +86,9 @@ class Requests:
         self._machine = PendingRequests(client_id)
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._fetches: dict[tuple[PartitionId, TransactionId], list[_Fetch]] = {}
+        self._threads: dict[tuple[PartitionId, TransactionId], list[WaitingThread[bytes]]] = {}
+        """The threads that wait for a body, by its transaction."""
+        self._ahead: dict[tuple[PartitionId, TransactionId], TakesAhead] = {}
         self._marks: dict[PartitionId, dict[asyncio.Future[TransactionId], int]] = {}
         """The callers that wait for a mark, with their numbers."""
         self._numbers = itertools.count(1)
@@ -106,6 +128,30 @@ class Requests:
         await fetch.future
         return [fetch.found[transaction_id] for transaction_id in transaction_ids]
 
+    def fetch_for_thread(
+        self, thread: WaitingThread[bytes], partition_id: PartitionId, transaction_id: TransactionId
+    ) -> None:
+        """Get the body of a transaction that was fed. `thread` is told ConnectionLostError if the
+        connection ends first."""
+        if self._closed is not None:
+            thread.fail(self._closed)
+            return
+        self._threads.setdefault((partition_id, transaction_id), []).append(thread)
+        self._mailbox.put(BodiesWanted(partition_id, (transaction_id,)))
+
+    def fetch_ahead(
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        taker: TakesAhead,
+    ) -> None:
+        """Request bodies of transactions that were fed, for `taker` to keep."""
+        if self._closed is not None:
+            return
+        for transaction_id in transaction_ids:
+            self._ahead[partition_id, transaction_id] = taker
+        self._mailbox.put(BodiesWanted(partition_id, transaction_ids, is_ahead=True))
+
     async def high_water_mark(
         self, partition_id: PartitionId, *, fragile: bool = False
     ) -> TransactionId:
@@ -142,15 +188,20 @@ class Requests:
         error = reason or ClientClosedError(
             "the connections were closed while a call waited for a server's answer"
         )
-        waiting: list[asyncio.Future[Any]] = [
-            fetch.future for fetches in self._fetches.values() for fetch in fetches
-        ]
-        waiting += [future for futures in self._marks.values() for future in futures]
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # the caller may have gone
+        for fetches in self._fetches.values():
+            for fetch in fetches:
+                fetch.fail(error)
+        for threads in self._threads.values():
+            for thread in threads:
+                thread.fail(error)
+        for futures in self._marks.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+                    future.exception()  # the caller may have gone
         self._fetches.clear()
+        self._threads.clear()
+        self._ahead.clear()
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -167,12 +218,10 @@ class Requests:
         self._mailbox.put(PartitionDetached(partition_id, connection_sequence))
         for future, operation in list(self._fragile.get(partition_id, {}).items()):
             if not future.done():
-                future.set_exception(
-                    ConnectionLostError(
-                        f"{operation.value}: the connection to the server of partition"
-                        f" {partition_id} was lost"
-                    )
-                )
+                future.set_exception(_lost(operation, partition_id))
+        for key in [key for key in self._threads if key[0] == partition_id]:
+            for thread in self._threads.pop(key):
+                thread.fail(_lost(Operation.TRANSACTION_DATA, partition_id))
 
     async def receive(self, connection_sequence: int, messages: Sequence[Message]) -> None:
         jitter = self._host.random.uniform(0.0, 1.0)
@@ -183,11 +232,14 @@ class Requests:
         match effect:
             case DataArrived():
                 key = effect.partition_id, effect.transaction_id
+                if (taker := self._ahead.pop(key, None)) is not None:
+                    taker.take(effect.transaction_id, effect.data)
+                for thread in self._threads.pop(key, ()):
+                    thread.give(effect.data)
                 for fetch in self._fetches.pop(key, ()):
-                    fetch.found[effect.transaction_id] = effect.data
-                    fetch.missing -= 1
-                    if not fetch.missing and not fetch.future.done():
-                        fetch.future.set_result(None)
+                    fetch.take(effect.transaction_id, effect.data)
+            case AheadRefused(partition_id, transaction_id):
+                self._ahead.pop((partition_id, transaction_id), None)
             case SendRequests():
                 self._send(effect.connection_sequence, effect.messages)
             case MarkArrived():
@@ -200,34 +252,107 @@ class Requests:
                 assert_never(effect)
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs the caller; None if no loop runs it, or this process was forked by
-    it."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+def _lost(operation: Operation, partition_id: PartitionId) -> ConnectionLostError:
+    return ConnectionLostError(
+        f"{operation.value}: the connection to the server of partition {partition_id} was lost"
+    )
 
 
-def wait_on_loop(
-    loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, T]], what: str
-) -> T:
-    """Do `work` on the client's loop and wait for it in a worker's thread.
+class Repeat(Protocol):
+    """Repeats an operation as the client's policy allows; `failed`: an attempt made before."""
 
-    Raises LocalProtocolError: called on the loop itself; ClientClosedError.
+    def __call__(
+        self,
+        operation: Operation,
+        attempt: Callable[[], Awaitable[list[bytes]]],
+        timeout_seconds: float,
+        failed: ConnectionLostError,
+        /,
+    ) -> Coroutine[Any, Any, list[bytes]]: ...
+
+
+class BodyCalls:
+    """Calls for the data of one transaction, from the threads that run an application's callbacks.
+
+    Made on the client's loop. Decides nothing of what is requested ahead.
     """
-    if running_loop() is loop:
-        raise LocalProtocolError(
-            f"{what} asked for on the event loop, where nothing may wait; set prefetch or return it"
-            " from choose_prefetch"
-        )
-    coroutine = work()
-    try:
-        waiting = asyncio.run_coroutine_threadsafe(coroutine, loop)
-    except RuntimeError:
-        coroutine.close()
-        raise ClientClosedError("the client is closed") from None
-    while not wait([waiting], LOOP_LOOK_SECONDS).done:
-        if loop.is_closed():  # it will never run the work that came in its last turn
-            raise ClientClosedError("the client is closed")
-    return waiting.result()
+
+    def __init__(
+        self, clock: Clock, requests: Requests, repeat: Repeat, seconds_max: float
+    ) -> None:
+        """`seconds_max`: the time that a call may take."""
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._requests = requests
+        self._repeat = repeat
+        self._seconds_max = seconds_max
+
+    def fetch(
+        self,
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+        ahead: Sequence[TransactionId],
+        taker: TakesAhead,
+    ) -> bytes:
+        """Return one body, and request those `ahead` for `taker`.
+
+        Raises LocalProtocolError: called on the loop; ClientClosedError, ConnectionLostError,
+        OperationTimeoutError.
+        """
+        refuse_on_loop(self._loop, f"data of transaction {transaction_id}")
+        began = self._clock.now()
+        thread: WaitingThread[bytes] = WaitingThread()
+        begin = partial(self._begin, thread, partition_id, transaction_id, ahead, taker)
+        try:
+            self._loop.call_soon_threadsafe(begin)
+        except RuntimeError:
+            raise ClientClosedError(CLOSED) from None
+        try:
+            return thread.wait(self._loop, self._seconds_max)
+        except ConnectionLostError as failed:
+            return self._fetch_again(partition_id, transaction_id, failed, began)
+        except TimeoutError:
+            raise too_late(Operation.TRANSACTION_DATA, self._seconds_max) from None
+
+    def fetch_ahead(
+        self,
+        partition_id: PartitionId,
+        transaction_ids: Sequence[TransactionId],
+        taker: TakesAhead,
+    ) -> None:
+        """Request bodies for `taker`, and do not wait for them."""
+        fetch_ahead = partial(self._requests.fetch_ahead, partition_id, transaction_ids, taker)
+        with suppress(RuntimeError):  # the client is closed
+            self._loop.call_soon_threadsafe(fetch_ahead)
+
+    def _begin(
+        self,
+        thread: WaitingThread[bytes],
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+        ahead: Sequence[TransactionId],
+        taker: TakesAhead,
+    ) -> None:
+        if (data := taker.find(transaction_id)) is not None:  # it has come meanwhile
+            thread.give(data)
+        else:
+            self._requests.fetch_for_thread(thread, partition_id, transaction_id)
+        if ahead:
+            self._requests.fetch_ahead(partition_id, ahead, taker)
+
+    def _fetch_again(
+        self,
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+        failed: ConnectionLostError,
+        began: float,
+    ) -> bytes:
+        """Repeat a fetch that has failed, as the policy allows, within the time that is left."""
+        operation = Operation.TRANSACTION_DATA
+        fetch = partial(self._requests.fetch, partition_id, [transaction_id], fragile=True)
+        left = max(0.0, self._seconds_max - (self._clock.now() - began))
+        try:
+            work = partial(self._repeat, operation, fetch, left, failed)
+            return wait_on_loop(self._loop, work)[0]
+        except OperationTimeoutError as late:
+            raise too_late(operation, self._seconds_max, late.earlier) from None

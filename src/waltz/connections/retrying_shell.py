@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,8 +21,9 @@ async def with_retries(
     operation: Operation,
     attempt: Callable[[], Awaitable[T]],
     seconds_max: float,
+    failed: ConnectionLostError | None = None,
 ) -> T:
-    """Return what `attempt` returns.
+    """Return what `attempt` returns. `failed`: the error of an attempt that was made before.
 
     Raises ConnectionLostError, with the earlier ones as `earlier`: the policy wants no more
     attempts; OperationTimeoutError: all attempts together took longer than `seconds_max`; and any
@@ -33,6 +34,9 @@ async def with_retries(
         async with asyncio.timeout(seconds_max):
             while True:
                 try:
+                    if failed is not None:
+                        first, failed = failed, None
+                        raise first
                     return await attempt()
                 except ConnectionLostError as error:
                     error.earlier = tuple(earlier)
@@ -41,6 +45,13 @@ async def with_retries(
                         raise
                     earlier.append(error)
     except TimeoutError:
-        late = OperationTimeoutError(f"{operation.value}: no answer in {seconds_max:g} s")
-        late.earlier = tuple(earlier)
-        raise late from None
+        raise too_late(operation, seconds_max, earlier) from None
+
+
+def too_late(
+    operation: Operation, seconds_max: float, earlier: Sequence[WaltzError] = ()
+) -> OperationTimeoutError:
+    """Return the error of an operation that took too long, after `earlier` errors."""
+    late = OperationTimeoutError(f"{operation.value}: no answer in {seconds_max:g} s")
+    late.earlier = tuple(earlier)
+    return late

@@ -282,6 +282,10 @@ class Server:
             if partition is not None:
                 # If nothing of this client waits there, its questions go before what others want.
                 overtakes = may_overtake(event) and not client.intake.waits_for(partition.opening)
+                if overtakes and (at_hand := partition.machine.answers_at_hand(event)):
+                    self._clients.send(client.connection_id, at_hand)
+                    client.flush()
+                    continue
                 client.intake.take(partition.opening, byte_count)
                 if overtakes:
                     partition.take_now(event)

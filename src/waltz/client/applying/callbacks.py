@@ -30,7 +30,8 @@ class WaltzClientCallbacks(ABC):
 
     prefetch: bool = False
     """Whether the data of all transactions is fetched, many at a time, before they are handed over.
-    Otherwise the data of each transaction is fetched when it is asked for;
+    Otherwise the data of each transaction is fetched when it is asked for, and, while the
+    application asks for one after the other, requested a little ahead;
     `choose_prefetch(transactions)`, if defined, returns those to fetch ahead, by their headers for
     example (PM-45)."""
 

@@ -23,6 +23,7 @@ from waltz.client.applying.blocked import (
     content,
     one_line,
 )
+from waltz.client.applying.bodies_ahead import BodiesAhead
 from waltz.client.applying.calls import (
     ApplyOutcome,
     apply_in_order,
@@ -89,6 +90,7 @@ class Application:
             partition_id, services.options.on_apply_failure, services.options.apply_attempts_max
         )
         self._prepared: Transactions | None = None
+        self._bodies = BodiesAhead(services.body_calls)
 
     # The mark
 
@@ -166,8 +168,9 @@ class Application:
         services, own = self._services, effect.own
         transactions = self._prepared  # what was fetched for a first attempt is not fetched again
         if transactions is None:
-            fetch = services.fetch_blocking
+            fetch = self._bodies.fetch
             transactions = Transactions(effect.transactions, fetch, own, effect.bulks)
+        self._bodies.begin(transactions)
         callbacks, outcome = services.callbacks, None
         wanted = (callbacks, self._partition_id, transactions, own, self._move_mark)
         try:
@@ -242,6 +245,7 @@ class Application:
         self._failed.count = 0
         self.is_stalled = False
         self.blocked = None
+        self._bodies.end()
         self._prepared = None
         self._answer(Applied(last))
 

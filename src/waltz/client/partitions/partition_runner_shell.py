@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias, TypeVar, assert_never
 
 from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
+from waltz.client.applying.bodies_ahead import Calls
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.histories import ahead
 from waltz.client.client_options import ClientOptions
@@ -36,7 +37,6 @@ from waltz.client.partitions.client_partition_events import (
 )
 from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
-from waltz.client.transaction import FetchData
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.connections.requests_shell import Requests
 from waltz.connections.tasks_shell import Tasks
@@ -72,7 +72,7 @@ class Services:
     options: ClientOptions
     tasks: Tasks
     requests: Requests
-    fetch_blocking: FetchData
+    body_calls: Calls
     send: Send
     retry: Callable[[Sequence[Submission]], None]
     finish: Callable[[Sequence[Submission]], None]

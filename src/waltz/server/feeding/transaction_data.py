@@ -8,7 +8,7 @@ for may be large. Source: Client-Server Communication, "Transaction Data Request
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Set
+from collections.abc import Container, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 from waltz.limits import (
@@ -30,6 +30,7 @@ from waltz.server.feeding.fetches import Fetches
 from waltz.server.feeding.outbox import Outbox
 from waltz.types import NOTHING, PartitionId, TransactionId
 from waltz.wire.batch_protocol import ReadRequest, RecordBlock
+from waltz.wire.client_message import ClientMessage
 from waltz.wire.client_protocol import TransactionDataRequest, TransactionDataResponse
 
 Question: TypeAlias = TransactionDataRequest | ReadRequest
@@ -69,6 +70,28 @@ class DataRequests:
 
     def ask(self, connection_id: int, request: Question) -> None:
         self.ready.append(_Asked(connection_id, request))
+
+    def answers_at_hand(
+        self, requests: Sequence[ClientMessage], high_water_mark: TransactionId
+    ) -> Sequence[TransactionDataResponse]:
+        """Return the answers to `requests` if the cache has all of them and one step may hand them
+        over, or else nothing."""
+        answers: list[TransactionDataResponse] = []
+        size = 0
+        for request in requests:
+            if (
+                type(request) is not TransactionDataRequest
+                or not 0 <= request.transaction_id <= high_water_mark
+                or size >= WRITE_BUFFER_BYTES_HIGH
+            ):
+                return ()
+            entry = self._cache.find(self._partition_id, request.transaction_id)
+            if entry is None:
+                return ()
+            answer = _response(request, entry)
+            size += len(answer.data or b"")
+            answers.append(answer)
+        return answers
 
     def resume(self, connection_id: int) -> None:
         """The connection takes more."""
