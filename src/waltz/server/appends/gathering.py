@@ -67,7 +67,7 @@ class Gathering:
         self._round: _Round | None = None
         """The round of those told since the last arrival; None: nobody was."""
         self._expected_at = 0.0
-        """When a connection that is expected was told last."""
+        """The time at which a connection that is expected was told last."""
         self._returns: dict[int, int] = {}
         """Per connection how many times in a row it has come back in time; at most
         `RETURNS_MIN`."""
