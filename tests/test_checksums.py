@@ -44,5 +44,26 @@ def test_rows_have_the_checksums_of_their_bytes(texts: list[bytes]) -> None:
 @given(st.lists(st.one_of(st.binary(max_size=60), st.integers(0, 20_000).map(bytes)), min_size=1))
 def test_texts_behind_each_other_have_the_checksum_of_all_their_bytes(texts: list[bytes]) -> None:
     checksums = np.array(list(map(crc32, texts)), np.uint32)
-    lengths = np.array(list(map(len, texts)), np.int64)
-    assert joined(checksums, lengths) == crc32(b"".join(texts))
+    whole = [text + crc32(text).to_bytes(4, "big") for text in texts]
+    offsets = np.cumsum([0, *map(len, whole)])
+    assert joined(checksums, offsets) == crc32(b"".join(whole))
+
+
+def test_a_wrong_bit_of_any_checksum_is_seen_in_that_of_all() -> None:
+    texts = [bytes([number]) * (number * 37 % 300) for number in range(100)]
+    checksums = np.array(list(map(crc32, texts)), np.uint32)
+    offsets = np.cumsum([0, *(len(text) + 4 for text in texts)])
+    right = joined(checksums, offsets)
+    for place in range(100):
+        for bit in range(32):
+            wrong = checksums.copy()
+            wrong[place] ^= np.uint32(1 << bit)
+            assert joined(wrong, offsets) != right
+
+
+def test_texts_longer_than_the_table_of_powers_are_joined() -> None:
+    texts = [bytes(DATA_BYTES_MAX), b"", bytes(16_380), b"x" * 16_379, bytes(16_384)]
+    checksums = np.array(list(map(crc32, texts)), np.uint32)
+    whole = [text + crc32(text).to_bytes(4, "big") for text in texts]
+    offsets = np.cumsum([0, *map(len, whole)])
+    assert joined(checksums, offsets) == crc32(b"".join(whole))

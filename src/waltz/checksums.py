@@ -22,7 +22,13 @@ Checksums: TypeAlias = "NDArray[np.uint32]"
 _DIGIT_BITS: Final = 4
 _DIGITS: Final = 1 << _DIGIT_BITS
 _POLYNOMIAL: Final = 0xEDB88320
-_NEAR: Final = _DIGITS**3
+_CHECKSUM_BYTES: Final = 4
+
+_BEFORE_FOUR: Final = 0x6DD90A9D
+"""The value that, moved over four bytes, is the CRC-32 of four zeros."""
+
+_NEAR: Final = 1 << 14
+"""Distances below this number have a table of powers, which fits into a processor's cache."""
 
 
 def moved(checksums: Checksums, byte_counts: NDArray[np.int64]) -> Checksums:
@@ -48,15 +54,66 @@ def checksums_of_rows(rows: NDArray[np.uint8]) -> Checksums:
     return found
 
 
-def joined(checksums: Checksums, byte_counts: NDArray[np.int64]) -> int:
-    """Return the CRC-32 of consecutive texts, at least one, from their CRC-32 and their lengths."""
-    distances = np.cumsum(byte_counts[::-1])[::-1] - byte_counts
-    # Texts at similar distances share the long part of the move.
-    near = moved(checksums, distances & (_NEAR - 1))
+def joined(checksums: Checksums, offsets: NDArray[np.int64]) -> int:
+    """Return the CRC-32 of consecutive texts, at least one, each of which ends with the CRC-32,
+    big-endian, of all its bytes before. The texts begin at `offsets`; the last offset is the end.
+
+    A checksum is moved by multiplying it with a power of x, without carries. The products of many
+    checksums are added before their sum is reduced: nearly all of the work is multiplications of
+    whole columns.
+    """
+    # Four bytes change a checksum by their own value, which is here that of the checksum, swapped.
+    registers = (checksums ^ checksums.byteswap() ^ np.uint32(_BEFORE_FOUR)).astype(np.uint64)
+    distances = offsets[-1] - offsets[1:]
     far = distances & -_NEAR
-    starts = np.flatnonzero(np.diff(far, prepend=-1))
-    shares = moved(np.bitwise_xor.reduceat(near, starts), far[starts])
-    return int(np.bitwise_xor.reduce(shares))
+    powers = _powers().take((distances & (_NEAR - 1)) + _CHECKSUM_BYTES)
+    starts = np.concatenate([[0], np.flatnonzero(far[1:] != far[:-1]) + 1])
+    products = _sums_of_products(registers, powers, starts)
+    low, high = products.astype(np.uint32), (products >> np.uint64(32)).astype(np.uint32)
+    near = moved(low, np.full(len(low), _CHECKSUM_BYTES)) ^ high
+    return int(np.bitwise_xor.reduce(moved(near, far[starts])))
+
+
+def _sums_of_products(
+    ones: NDArray[np.uint64], others: NDArray[np.uint64], starts: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return per group, which begins at one of `starts`, the sum of the products of its pairs of
+    polynomials of 32 bits: 64 bits, the last of which is x to the power of 0.
+
+    Every fourth bit of one factor times every fourth bit of the other is a number without carries
+    into the next of these bits, for at most 8 ones meet there.
+    """
+    parts = [others & mask for mask in _every_fourth()]
+    sums: list[NDArray[np.uint64] | None] = [None] * 4
+    for place, mask in enumerate(_every_fourth()):
+        part = ones & mask
+        for shift in range(4):
+            product = part * parts[shift]
+            known = sums[(place + shift) % 4]
+            if known is None:
+                sums[(place + shift) % 4] = product
+            else:
+                known ^= product
+    found = np.zeros(len(starts), np.uint64)
+    for each, mask in zip(sums, _every_fourth(), strict=True):
+        assert each is not None
+        found ^= np.bitwise_xor.reduceat(each, starts) & (mask | mask << np.uint64(32))
+    return found << np.uint64(1)
+
+
+@cache
+def _every_fourth() -> tuple[np.uint64, ...]:
+    """Return the masks of every fourth bit of 32."""
+    return tuple(np.uint64(0x11111111 << shift) for shift in range(4))
+
+
+@cache
+def _powers() -> NDArray[np.uint64]:
+    """Return x to the power of 8 times each near distance, and a checksum's length beyond."""
+    found = np.array([1 << 31], np.uint32)
+    while len(found) < 2 * _NEAR:
+        found = np.concatenate([found, moved(found, np.full(len(found), len(found)))])
+    return found[: _NEAR + _CHECKSUM_BYTES].astype(np.uint64)
 
 
 def _apply(tables: Checksums, values: Checksums, places: NDArray[np.int64] | int) -> Checksums:

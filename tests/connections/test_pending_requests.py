@@ -189,6 +189,14 @@ def test_an_answer_to_a_request_that_was_repeated_is_no_answer_to_a_later_one() 
     assert world.hear(HighWaterMarkResponse(again.request_id, TransactionId(5))) == []
 
 
+def test_marks_of_several_partitions_are_asked_for_in_one_write() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0), PartitionAttached(P1, 0))
+    (sending,) = world.step(MarkWanted(P0, 1), MarkWanted(P1, 2))
+    assert isinstance(sending, SendRequests)
+    assert [type(message) for message in sending.messages] == 2 * [HighWaterMarkRequest]
+
+
 def test_a_mark_request_without_an_answer_is_repeated() -> None:
     """Hazard H2."""
     world = World()

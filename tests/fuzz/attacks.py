@@ -15,7 +15,7 @@ from tests.wire.golden import MESSAGE_FRAMES, OWN_FRAMES
 from waltz.connections.logical_handshake import Handshake
 from waltz.types import NO_SESSION, NOTHING, PartitionId
 from waltz.wire.admin_protocol import ADMIN_CODEC, AdminOpenRequest
-from waltz.wire.batch_protocol import DataWanted, OutcomeRequest, ReadRequest
+from waltz.wire.batch_protocol import DataWanted, HeadersRequest, OutcomeRequest, ReadRequest
 from waltz.wire.client_protocol import CLIENT_CODEC, MountRequest
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
@@ -61,6 +61,7 @@ LATEST_ONLY: Final = [
         DataWanted(OWN),
         OutcomeRequest(OWN, NOTHING),
         ReadRequest(OWN, NOTHING, 10, 1000),
+        HeadersRequest(OWN, NOTHING, 10),
         TopologyRequest(True),
         ClientIdRequest(1),
         PartitionProblemsRequest(1),

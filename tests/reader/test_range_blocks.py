@@ -14,7 +14,8 @@ from waltz.limits import READER_FETCH_ROWS_MAX, READER_FETCHES_IN_FLIGHT_MAX
 from waltz.reader.range_blocks import BlockCursor
 from waltz.record import empty_batch
 from waltz.types import ClientId, PartitionId, TransactionId
-from waltz.wire.batch_protocol import ReadRequest, RecordBlock
+from waltz.wire.batch_protocol import HeaderBlock, HeadersRequest, ReadRequest, RecordBlock
+from waltz.wire.header_columns import HeaderColumns, header_columns, no_headers
 
 ALL = 3 * READER_FETCH_ROWS_MAX // 2
 LOG = batch(0, ALL, 8)
@@ -52,6 +53,57 @@ def test_a_range_comes_whole_and_in_order_however_it_is_cut(
             found += range(records.first_transaction_id, records.next_transaction_id)
     assert found == list(range(first, end))
     assert made.position == max(first, end)
+
+
+def answer_with_headers(request: HeadersRequest, count_max: int) -> HeaderBlock:
+    first = request.first_transaction_id
+    records = LOG.slice(first, min(count_max, request.count_max))
+    found = header_columns(records) if len(records) else no_headers(first)
+    return HeaderBlock(request.request_id, TransactionId(ALL - 1), None, found)
+
+
+@given(st.integers(0, ALL), st.integers(0, ALL), st.data())
+def test_headers_of_a_range_come_whole_and_in_order_however_it_is_cut(
+    first: int, length: int, data: st.DataObject
+) -> None:
+    end = min(first + length, ALL)
+    made = BlockCursor(ClientId(7), PartitionId(3), first, end, with_data=False)
+    waiting: deque[HeadersRequest] = deque()
+    found: list[int] = []
+    while not made.done:
+        for request in made.ask():
+            assert isinstance(request, HeadersRequest)
+            assert request.first_transaction_id + request.count_max <= end
+            waiting.append(request)
+        assert 1 <= len(waiting) <= READER_FETCHES_IN_FLIGHT_MAX
+        waiting.rotate(-data.draw(st.integers(0, len(waiting) - 1)))
+        size = data.draw(st.sampled_from([7, 100, READER_FETCH_ROWS_MAX]))
+        request = waiting.popleft()
+        for headers in made.receive([answer_with_headers(request, size + length // 20)]):
+            assert isinstance(headers, HeaderColumns)
+            found += range(headers.first_transaction_id, headers.next_transaction_id)
+    assert found == list(range(first, end))
+
+
+def test_headers_are_asked_for_ahead_from_the_beginning() -> None:
+    made = BlockCursor(ClientId(7), PartitionId(3), 5, 100_005, with_data=False)
+    asked = [
+        (each.first_transaction_id, each.count_max)
+        for each in made.ask()
+        if isinstance(each, HeadersRequest)
+    ]
+    assert asked == [(5 + 10_000 * number, 10_000) for number in range(4)]
+
+
+def test_records_are_no_answer_to_a_request_for_headers() -> None:
+    made = BlockCursor(ClientId(7), PartitionId(3), 1, 3, with_data=False)
+    (request,) = made.ask()
+    assert isinstance(request, HeadersRequest)
+    records = LOG.slice(TransactionId(1), 2)
+    assert made.receive([RecordBlock(request.request_id, TransactionId(9), None, records)]) == []
+    too_many = header_columns(LOG.slice(TransactionId(1), 3))
+    with pytest.raises(RemoteProtocolError, match="3 records in answer to a request for 2"):
+        made.receive([HeaderBlock(request.request_id, TransactionId(9), None, too_many)])
 
 
 def test_a_log_that_ends_before_the_range_is_an_error() -> None:

@@ -6,13 +6,16 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.server.real_server import running_server
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.connections.connection_shell import UNRESTORED
+from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.host import Host
 from waltz.reader import reader_shell
 from waltz.reader.reader_shell import AsyncLogReader
@@ -23,12 +26,17 @@ COUNT = 300
 Row = tuple[int, bytes, int, bytes]
 
 
-async def rows(host: Host, *, follow: bool) -> tuple[list[Row], set[type]]:
+def nothing(headers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    return np.zeros(len(headers), np.bool_)
+
+
+async def rows(host: Host, *, follow: bool, with_data: bool = True) -> tuple[list[Row], set[type]]:
     """Return all rows, and what their data lay in."""
     found: list[Row] = []
     kinds: set[type] = set()
     async with AsyncLogReader(host) as reader:
-        read = reader.follow(0, 0) if follow else reader.read(0, 0, COUNT)
+        wants_data = None if with_data else nothing
+        read = reader.follow(0, 0) if follow else reader.read(0, 0, COUNT, wants_data=wants_data)
         async for columns in read:
             kinds.add(type(columns.data))
             for place, data in enumerate(columns.data):
@@ -59,10 +67,16 @@ def test_blocks_have_the_rows_that_the_feed_and_the_bodies_have(
                 transaction_ids = await asyncio.gather(*made)
             blocks, kinds = await rows(host, follow=False)
             followed, _ = await rows(host, follow=True)
+            bare, _ = await rows(host, follow=False, with_data=False)
+            # A server that knows no ranges of headers feeds them.
+            monkeypatch.setattr(reader_shell, "UNRESTORED", ConnectionSettings(features=()))
+            fed_bare, _ = await rows(host, follow=False, with_data=False)
             older = replace(UNRESTORED, codec=CLIENT_CODEC.up_to(4))
             monkeypatch.setattr(reader_shell, "UNRESTORED", older)
             fetched, older_kinds = await rows(host, follow=False)
+            older_bare, _ = await rows(host, follow=False, with_data=False)
             assert blocks == fetched == followed
+            assert bare == fed_bare == older_bare == [(*row[:3], b"") for row in blocks]
             assert [row[0] for row in blocks] == sorted(transaction_ids) == list(range(COUNT))
             assert {(row[2], row[3]) for row in blocks} == {(-n, bytes(n)) for n in range(COUNT)}
             assert (kinds, older_kinds) == ({BlockData}, {list})

@@ -296,7 +296,7 @@ def test_versions_that_the_server_does_not_speak_are_told_its_own(tmp_path: Path
             error_code=0,
             text="",
             connection_id=answer.connection_id,  # type: ignore[attr-defined]
-            features=frozenset({0, 1, 2}),
+            features=frozenset({*Feature}),
             restore_milliseconds=10_000,
         )
         stubborn = await LogicalCaller.connect(host, server.address, other)

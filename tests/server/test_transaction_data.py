@@ -88,7 +88,7 @@ def test_failed_read_is_answered_and_then_forgotten() -> None:
     bench = Bench()
     bench.requests.ask(1, data_request(50))
     bench.serve()
-    bench.requests.fail(bench.fetches.end(tid(50)), "no luck", bench.outbox)
+    bench.requests.fail(bench.fetches.end(tid(50)), "no luck", bench.outbox, with_data=True)
     assert bench.outbox.take() == [
         Send(1, (TransactionDataResponse(request_id(), tid(50), None, 0, "no luck"),))
     ]
@@ -101,7 +101,7 @@ def test_failed_read_fails_nobody_else() -> None:
     bench = Bench()
     bench.requests.ask(1, data_request(50))
     bench.serve()
-    bench.requests.fail(range(60, 70), "no luck", bench.outbox)
+    bench.requests.fail(range(60, 70), "no luck", bench.outbox, with_data=True)
     assert bench.outbox.take() == []
     assert len(bench.requests) == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, cast
@@ -36,6 +36,7 @@ class ListedLog:
         self.partition_count = len(partitions)
         self.open_count = 0
         self.rows_read = self.bytes_read = 0
+        self.questions = 0
 
     def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
         assert tls == TlsSettings()
@@ -61,6 +62,12 @@ class ListedLog:
         if self.error is not None:
             raise self.error
         return TransactionId(len(self._partitions[partition_id]) - 1)
+
+    def high_water_marks(
+        self, partition_ids: Sequence[PartitionId]
+    ) -> dict[PartitionId, TransactionId]:
+        self.questions += 1
+        return {each: self.high_water_mark(each) for each in partition_ids}
 
     def read(
         self,

@@ -209,6 +209,52 @@ def test_data_of_other_headers_is_not_fetched() -> None:
     assert log.bytes_read == 500
 
 
+PLACES = StructType(
+    [StructField("transaction_id", LongType()), StructField("partition", IntegerType())]
+)
+
+
+def test_columns_that_follow_from_the_place_are_known_without_reading() -> None:
+    log = ListedLog([b"a"] * 10, [], [b"b"] * 3)
+    source = reader(log, PLACES, rowsPerBatch="4", startingOffsets='{"0": 3}')
+    tasks = source.partitions()
+    assert [len(batch) for task in tasks for batch in source.read(task)] == [4, 3, 3]
+    found = [(row["partition"], row["transaction_id"]) for row in rows(source, tasks)]
+    assert found == [(0, number) for number in range(3, 10)] + [(2, 0), (2, 1), (2, 2)]
+    assert log.rows_read == 0
+    assert log.open_count == 0
+
+
+def test_places_have_the_schema_of_the_read_to_the_letter() -> None:
+    source = reader(ListedLog([b"a"]), PLACES)
+    (batch,) = source.read(planned(0, 1))
+    assert batch.schema == arrow_schema(PLACES)
+
+
+def test_places_beyond_the_end_of_the_log_or_of_another_cluster_are_an_error() -> None:
+    source = reader(ListedLog([b"a"] * 3), PLACES)
+    with pytest.raises(
+        NotFoundError, match=r"^WALTZ-2005 .* ends before transaction 3; expected .* to 3$"
+    ):
+        rows(source, [planned(1, 4)])
+    assert len(rows(source, [planned(1, 3)])) == 2
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2003"):
+        rows(source, [planned(1, 3, UUID(int=9))])
+
+
+def test_a_filter_on_headers_reads_these_although_places_are_all_that_is_wanted() -> None:
+    log = ListedLog([b"a"] * 50)
+    source = reader(log, PLACES, headers="-4..0")
+    assert [row["transaction_id"] for row in rows(source, source.partitions())] == [0, 1, 2, 3, 4]
+    assert log.rows_read == 50
+
+
+def test_a_plan_asks_for_the_marks_of_all_partitions_at_once() -> None:
+    log = ListedLog([b"a"], [b"b"], [])
+    reader(log).partitions()
+    assert log.questions == 1
+
+
 def test_data_that_is_no_column_is_not_fetched() -> None:
     """PS-06."""
     log = ListedLog([b"a" * 100] * 50)

@@ -22,6 +22,8 @@ from waltz.wire.batch_protocol import (
     AppendRejected,
     DataWanted,
     FeedBatch,
+    HeaderBlock,
+    HeadersRequest,
     Outcome,
     OutcomeRequest,
     OutcomeResponse,
@@ -32,6 +34,7 @@ from waltz.wire.batch_protocol import (
 )
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.columns import AppendColumns, FeedColumns
+from waltz.wire.header_columns import HeaderColumns, no_headers
 from waltz.wire.message import Message
 
 R = RequestId(ClientId(7), Generation(3), PartitionId(2), 5)
@@ -72,6 +75,9 @@ EXPECTED: dict[str, Message] = {
     "read request": ReadRequest(R, T100, 1000, 65536),
     "record block": RecordBlock(R, TransactionId(101), None, RECORDS),
     "record block, failed": RecordBlock(R, TransactionId(101), "no replica", empty_batch(T100)),
+    "headers request": HeadersRequest(R, T100, 1000),
+    "header block": HeaderBlock(R, TransactionId(102), None, HeaderColumns(T100, RUNS, HEADERS)),
+    "header block, failed": HeaderBlock(R, TransactionId(102), "no replica", no_headers(T100)),
 }
 FRAMES = {name[3:]: frame for name, frame in OWN_FRAMES if name.startswith("V5 ")}
 
@@ -195,6 +201,14 @@ def test_the_data_of_a_record_has_to_fit_its_own_checksum_too() -> None:
     frame = CLIENT_CODEC.encode(RecordBlock(R, T100, None, wrong), 5)
     with pytest.raises(RemoteProtocolError, match="CRC-32 of the data 100 is 3610a686"):
         decode(frame[7:])
+
+
+@pytest.mark.parametrize("bit", range(8 * 72))
+def test_every_flipped_bit_of_headers_is_found(bit: int) -> None:
+    body = bytearray(FRAMES["header block"][7:])
+    body[len(body) - 72 + bit // 8] ^= 1 << bit % 8
+    with pytest.raises(RemoteProtocolError):
+        decode(bytes(body))
 
 
 @pytest.mark.parametrize("bit", range(8 * 85))

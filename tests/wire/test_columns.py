@@ -34,6 +34,11 @@ def test_runs_are_the_fewest_that_say_all_request_ids(request_ids: list[RequestI
     assert len(found.runs) == breaks + 1
 
 
+def test_a_carry_from_the_sequence_number_into_the_partition_is_no_run() -> None:
+    rows = np.array([[1, 2, 3, -1], [1, 2, 4, 0], [1, 2, 4, 1]], ">i4").view(np.uint8)
+    assert request_id_runs(rows).tolist() == [[1, 2, 3, -1, 1], [1, 2, 4, 0, 2]]
+
+
 def test_a_feed_has_what_the_records_have() -> None:
     """CS-15."""
     request_id = RequestId(ClientId(7), Generation(3), PartitionId(2), 5)

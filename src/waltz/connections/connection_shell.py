@@ -70,7 +70,7 @@ from waltz.wire.message import Message
 logger = logging.getLogger(__name__)
 
 RESTORED: Final = ConnectionSettings()
-UNRESTORED: Final = ConnectionSettings(features=(Feature.HEARTBEAT,))
+UNRESTORED: Final = ConnectionSettings(features=(Feature.HEARTBEAT, Feature.HEADERS))
 """Settings of connections whose owner opens new ones instead of restoring broken ones."""
 
 
@@ -169,6 +169,11 @@ class ServerConnection:
     def knows_batches(self) -> bool:
         """Whether the server tells the outcome of each append, and knows ranges of records."""
         return self._link.knows_batches
+
+    @property
+    def gives_headers(self) -> bool:
+        """Whether the server knows ranges of headers."""
+        return Feature.HEADERS in self._link.features
 
     async def receive(self) -> Sequence[Message] | None:
         """Return the messages that have arrived, possibly none; None once the connection has ended.

@@ -54,6 +54,7 @@ class LogReader(FaceForThreads[AsyncLogReader]):
         return self._there.cluster_key
 
     high_water_mark = blocking(AsyncLogReader.high_water_mark)
+    high_water_marks = blocking(AsyncLogReader.high_water_marks)
     read = iterating(AsyncLogReader.read)
     follow = iterating(AsyncLogReader.follow)
 

@@ -31,7 +31,7 @@ from waltz.record import RecordBatch
 from waltz.types import Address, Generation, PartitionId
 from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.client_protocol import MountRequest
-from waltz.wire.fed import FedRun
+from waltz.wire.fed import FedRun, run_of_headers
 
 logger = logging.getLogger(__name__)
 
@@ -111,8 +111,11 @@ class PartitionStreams:
                 continue
             with self._kept(partition_id, address, connection) as sequence:
                 runs: AsyncGenerator[FedRun | RecordBatch, None]
-                if with_data and cursor.end is not None and connection.knows_batches:
-                    runs = self._blocks_from(partition_id, cursor, connection, progress_at)
+                knows_ranges = connection.knows_batches if with_data else connection.gives_headers
+                if cursor.end is not None and knows_ranges:
+                    runs = self._blocks_from(
+                        partition_id, cursor, connection, progress_at, with_data
+                    )
                 else:
                     mount = partial(cursor.mount, generation, sequence)
                     runs = self._feed_from(
@@ -192,11 +195,14 @@ class PartitionStreams:
         cursor: FeedCursor,
         connection: ServerConnection,
         progress_at: float,
+        with_data: bool,
     ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield blocks of the log until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         assert cursor.end is not None
-        blocks = BlockCursor(cursor.client_id, partition_id, cursor.position, cursor.end)
+        blocks = BlockCursor(
+            cursor.client_id, partition_id, cursor.position, cursor.end, with_data=with_data
+        )
         try:
             while not blocks.done:
                 if requests := blocks.ask():
@@ -215,7 +221,7 @@ class PartitionStreams:
                     return
                 for batch in blocks.receive(messages):
                     cursor.position, cursor.trouble = batch.next_transaction_id, None
-                    yield batch
+                    yield batch if isinstance(batch, RecordBatch) else run_of_headers(batch)
                     progress_at = loop.time()
         except RemoteProtocolError as error:
             logger.warning("read_broken partition=%d error=%s", partition_id, error)

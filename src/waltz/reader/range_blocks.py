@@ -16,6 +16,7 @@ from waltz.limits import (
     READER_BLOCK_ROWS_MAX,
     READER_FETCH_ROWS_MAX,
     READER_FETCHES_IN_FLIGHT_MAX,
+    RECORD_LIST_RECORDS_MAX,
 )
 from waltz.record import RecordBatch
 from waltz.types import (
@@ -26,20 +27,31 @@ from waltz.types import (
     TransactionId,
     following_number,
 )
-from waltz.wire.batch_protocol import ReadRequest, RecordBlock
+from waltz.wire.batch_protocol import HeaderBlock, HeadersRequest, ReadRequest, RecordBlock
+from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.message import Message
+
+READER_HEADER_ROWS_MAX: Final = RECORD_LIST_RECORDS_MAX
+"""Rows whose headers a reader asks for in one request: as many as a storage node answers with."""
 
 READER_BLOCK_BYTES_AIM: Final = READER_BLOCK_BYTES_MAX * 3 // 4
 """Rows asked for per block are estimated, from the last block's row size, to be this many bytes."""
 
 
 class BlockCursor:
-    """The records from `first` to before `end`."""
+    """The records from `first` to before `end`, or their headers."""
 
     def __init__(
-        self, client_id: ClientId, partition_id: PartitionId, first: int, end: int
+        self,
+        client_id: ClientId,
+        partition_id: PartitionId,
+        first: int,
+        end: int,
+        *,
+        with_data: bool = True,
     ) -> None:
         self.position = first
+        self._with_data = with_data
         self._client_id = client_id
         self._partition_id = partition_id
         self._end = end
@@ -48,9 +60,10 @@ class BlockCursor:
         self._unasked: deque[range] = deque()
         """Rows that were asked for and did not come with their block."""
         self._next = first
-        self._rows: int | None = None
-        """Rows per block of the size aimed at, by the last block; None: no block has come."""
-        self._arrived: dict[int, RecordBatch] = {}
+        self._rows: int | None = None if with_data else READER_HEADER_ROWS_MAX
+        """Rows per block of the size aimed at, by the last block; None: no block has come. The size
+        of headers is known before."""
+        self._arrived: dict[int, RecordBatch | HeaderColumns] = {}
 
     @property
     def done(self) -> bool:
@@ -77,36 +90,40 @@ class BlockCursor:
                 break
             self._sequence_number = following_number(self._sequence_number)
             self._asked[self._sequence_number] = wanted
-            requests.append(
-                ReadRequest(
-                    RequestId(
-                        self._client_id, NO_GENERATION, self._partition_id, self._sequence_number
-                    ),
-                    TransactionId(wanted.start),
-                    len(wanted),
-                    READER_BLOCK_BYTES_MAX,
-                )
-            )
+            requests.append(self._request(wanted))
         return requests
 
-    def receive(self, messages: Sequence[Message]) -> list[RecordBatch]:
-        """Return the records that are next.
+    def _request(self, wanted: range) -> Message:
+        request_id = RequestId(
+            self._client_id, NO_GENERATION, self._partition_id, self._sequence_number
+        )
+        first, count = TransactionId(wanted.start), len(wanted)
+        if self._with_data:
+            return ReadRequest(request_id, first, count, READER_BLOCK_BYTES_MAX)
+        return HeadersRequest(request_id, first, count)
+
+    def receive(self, messages: Sequence[Message]) -> list[RecordBatch | HeaderColumns]:
+        """Return the records that are next, or their headers.
 
         Raises NotFoundError: the log ends before `end`. UnavailableError: the server cannot read.
         RemoteProtocolError: an answer to nothing that was asked.
         """
         for message in messages:
-            if isinstance(message, RecordBlock):
-                self._take(message)
+            if isinstance(message, RecordBlock) and self._with_data:
+                self._take(message, message.records)
+                if rows := len(message.records):
+                    fitting = rows * READER_BLOCK_BYTES_AIM // len(message.records.block)
+                    self._rows = min(max(1, fitting), READER_BLOCK_ROWS_MAX)
+            elif isinstance(message, HeaderBlock) and not self._with_data:
+                self._take(message, message.headers)
         found = []
         while (batch := self._arrived.pop(self.position, None)) is not None:
             self.position = batch.next_transaction_id
             found.append(batch)
         return found
 
-    def _take(self, block: RecordBlock) -> None:
+    def _take(self, block: RecordBlock | HeaderBlock, batch: RecordBatch | HeaderColumns) -> None:
         wanted = self._asked.pop(block.request_id.sequence_number, None)
-        batch = block.records
         if wanted is None or batch.first_transaction_id != wanted.start:
             raise RemoteProtocolError(
                 f"records from {batch.first_transaction_id} on are the answer to no request"
@@ -123,7 +140,5 @@ class BlockCursor:
                 f"{len(batch)} records in answer to a request for {len(wanted)}"
             )
         self._arrived[wanted.start] = batch
-        fitting = len(batch) * READER_BLOCK_BYTES_AIM // len(batch.block)
-        self._rows = min(max(1, fitting), READER_BLOCK_ROWS_MAX)
         if len(batch) < len(wanted):
             self._unasked.appendleft(wanted[len(batch) :])

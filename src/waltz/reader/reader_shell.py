@@ -184,6 +184,20 @@ class AsyncLogReader:
         except OperationTimeoutError:
             raise out_of_time(self._timeout_seconds, partition_id, "its high-water mark") from None
 
+    async def high_water_marks(
+        self, partition_ids: Sequence[int]
+    ) -> dict[PartitionId, TransactionId]:
+        """Return the high-water mark of each of the partitions, asked for together: one write for
+        each server. Raises as `high_water_mark`."""
+        asking = [asyncio.create_task(self.high_water_mark(each)) for each in partition_ids]
+        try:
+            marks = await asyncio.gather(*asking)
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        return dict(zip(map(PartitionId, partition_ids), marks, strict=True))
+
     def read(
         self,
         partition_id: int,

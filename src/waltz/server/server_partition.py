@@ -55,6 +55,7 @@ from waltz.types import NOTHING, Generation, PartitionId, RequestId, Transaction
 from waltz.wire.batch_protocol import (
     AppendBatch,
     DataWanted,
+    HeadersRequest,
     OutcomeRequest,
     OutcomeResponse,
     ReadRequest,
@@ -309,7 +310,7 @@ class ServerPartition:
             case OutcomeRequest() if self._may_look(peer, message, is_valid):
                 is_final = not self._may_still_come(peer, message)
                 self._wait_for_decisions(peer, message, is_final=is_final)
-            case TransactionDataRequest() | ReadRequest() if mark is not None:
+            case TransactionDataRequest() | ReadRequest() | HeadersRequest() if mark is not None:
                 self._data_requests.ask(connection_id, message)
             case HighWaterMarkRequest() if mark is None:
                 self._early_questions.append((connection_id, message))
@@ -329,7 +330,7 @@ class ServerPartition:
                 self._feed(peer, message)
             case DataWanted():
                 self._feeds.send_data(connection_id)
-            case TransactionDataRequest() | ReadRequest() | OutcomeRequest():
+            case TransactionDataRequest() | ReadRequest() | HeadersRequest() | OutcomeRequest():
                 self._answer_absent(connection_id, message)
             case HighWaterMarkRequest():
                 assert mark is not None
@@ -461,8 +462,8 @@ class ServerPartition:
                 asked = range(first, first + 1)
             else:
                 self._fetches.fail(now)
-            if with_data:  # headers are for feeds, which are told nothing
-                self._data_requests.fail(asked, reason, self._outbox)
+            self._data_requests.fail(asked, reason, self._outbox, with_data=with_data)
+            if with_data:
                 self._answer_outcomes(self._outcomes.fail(asked))
         self._wake_fetching()
 

@@ -113,7 +113,7 @@ class WaltzReader(DataSourceReader):
             if archive is not None:
                 archive.expect_cluster(log.cluster_key)
             partition_ids = select_partitions(selected, log.partition_count)
-            marks = {each: log.high_water_mark(each) for each in partition_ids}
+            marks = log.high_water_marks(partition_ids)
             contents.expect_in_log(marks)
             return log.cluster_key, marks
 

@@ -7,6 +7,7 @@ so both are made from the same table here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Struc
 from waltz import BlockData, TransactionColumns
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import UNKNOWN_COLUMN
-from waltz.types import PartitionId
+from waltz.types import PartitionId, TransactionId
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -34,13 +35,25 @@ _VIEW: Final = np.dtype(
 prefix."""
 
 
-def _partition(partition_id: PartitionId, columns: TransactionColumns) -> Any:
-    return pa.array(np.full(len(columns.headers), partition_id, np.int32))
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Transactions of which nothing but the place in the log is known: `count` of them, with dense
+    IDs from `first_transaction_id` on."""
+
+    first_transaction_id: TransactionId
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
 
 
-def _transaction_id(partition_id: PartitionId, columns: TransactionColumns) -> Any:
-    first = columns.first_transaction_id
-    return pa.array(np.arange(first, first + len(columns.headers), dtype=np.int64))
+def _partition(partition_id: PartitionId, places: TransactionColumns | Places) -> Any:
+    return pa.array(np.full(len(places), partition_id, np.int32))
+
+
+def _transaction_id(partition_id: PartitionId, places: TransactionColumns | Places) -> Any:
+    first = places.first_transaction_id
+    return pa.array(np.arange(first, first + len(places), dtype=np.int64))
 
 
 def _request_id(partition_id: PartitionId, columns: TransactionColumns) -> Any:
@@ -80,9 +93,7 @@ def _views(data: BlockData) -> Any:
     return pa.Array.from_buffers(pa.binary_view(), len(data), buffers)
 
 
-COLUMNS: Final[
-    dict[str, tuple[DataType, Any, Callable[[PartitionId, TransactionColumns], Any]]]
-] = {
+COLUMNS: Final[dict[str, tuple[DataType, Any, Callable[[PartitionId, Any], Any]]]] = {
     "partition": (IntegerType(), pa.int32(), _partition),
     "transaction_id": (LongType(), pa.int64(), _transaction_id),
     "request_id": (BinaryType(), pa.binary(), _request_id),
@@ -90,6 +101,13 @@ COLUMNS: Final[
     "data": (BinaryType(), pa.binary(), _data),
 }
 """Per column: Spark's type, Arrow's type, and how it is cut from the transactions read."""
+
+PLACE_COLUMNS: Final = frozenset({"partition", "transaction_id"})
+"""Columns that follow from the place of a transaction in the log: IDs have no holes, so of a range
+that the log has these are known without reading it."""
+
+PLACE_ROWS_MAX: Final = BATCH_BYTES_MAX // 12
+"""Rows of a record batch of these columns that has at most `BATCH_BYTES_MAX` bytes."""
 
 
 def log_schema(*, with_data: bool = True) -> StructType:
@@ -128,8 +146,11 @@ def arrow_schema(schema: StructType) -> Any:
     return pa.schema(fields)
 
 
-def record_batch(partition_id: PartitionId, columns: TransactionColumns, schema: Any) -> Any:
-    """Return the Arrow record batch of `columns`, in the columns of the Arrow schema `schema`."""
+def record_batch(
+    partition_id: PartitionId, columns: TransactionColumns | Places, schema: Any
+) -> Any:
+    """Return the Arrow record batch of `columns`, in the columns of the Arrow schema `schema`; of
+    `Places` in the columns of `PLACE_COLUMNS` only."""
     arrays = [COLUMNS[name][2](partition_id, columns) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -172,7 +172,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._log = access.open_reader(access.cluster, tls=access.tls)
                 log = self._log
                 selected = select_partitions(options.partitions, log.partition_count)
-                return log.cluster_key, {each: log.high_water_mark(each) for each in selected}
+                return log.cluster_key, log.high_water_marks(selected)
             except WaltzError:
                 self.stop()  # the next question finds its own way
                 raise

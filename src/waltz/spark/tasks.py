@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 import waltz
 from waltz import LogReader, ReplicaReader, TransactionColumns, WantsData
-from waltz.errors import ConfigurationError, RemoteProtocolError, WaltzError
+from waltz.errors import ConfigurationError, NotFoundError, RemoteProtocolError, WaltzError
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
     INCOMPLETE_READ,
@@ -29,7 +29,15 @@ from waltz.spark.codes import (
 )
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.row_filter import ALL, Intervals
-from waltz.spark.schema import BATCH_BYTES_MAX, REQUEST_ID_BYTES, record_batch, regroup
+from waltz.spark.schema import (
+    BATCH_BYTES_MAX,
+    PLACE_COLUMNS,
+    PLACE_ROWS_MAX,
+    REQUEST_ID_BYTES,
+    Places,
+    record_batch,
+    regroup,
+)
 from waltz.types import PartitionId, TlsSettings, TransactionId
 
 
@@ -109,8 +117,18 @@ class LogAccess:
         """Yield `wanted` as Arrow record batches of the columns in `schema`, dense and whole but
         for the rows with other headers. Data that is in neither is not fetched (PS-06).
 
-        Raises as `opened`.
+        If all columns follow from the places of the transactions, no transaction is read: the log
+        is asked for its mark alone, so one that no replica can give is a row as others are.
+        Raises as `opened`; NotFoundError: the log ends before `wanted` does.
         """
+        if headers == ALL and PLACE_COLUMNS.issuperset(schema.names):
+            with self.opened(cluster_key) as log:
+                _expect_in_log(wanted, log.high_water_mark(wanted.partition_id))
+            rows = min(rows_max, PLACE_ROWS_MAX)
+            for first in range(wanted.first, wanted.end, rows):
+                places = Places(TransactionId(first), min(rows, wanted.end - first))
+                yield record_batch(wanted.partition_id, places, schema)
+            return
         wants_data: WantsData | None = None
         if "data" not in schema.names:
             wants_data = _no_data
@@ -126,6 +144,15 @@ class LogAccess:
                 rows_max=rows_max,
                 bytes_max=BATCH_BYTES_MAX,
             )
+
+
+def _expect_in_log(wanted: TransactionRange, high_water_mark: TransactionId) -> None:
+    """Raises NotFoundError: the log ends before `wanted` does."""
+    if high_water_mark < wanted.end - 1:
+        raise NotFoundError(
+            f"the log of partition {wanted.partition_id} ends before transaction"
+            f" {high_water_mark + 1}; expected it to go on to {wanted.end - 1}"
+        )
 
 
 def _no_data(headers: NDArray[np.int32]) -> NDArray[np.bool_]:

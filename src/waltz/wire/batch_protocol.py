@@ -22,6 +22,7 @@ from waltz.wire.columns import (
     FeedColumns,
 )
 from waltz.wire.fields import INT, LONG, NULLABLE_TEXT, Enumeration, ListOf, Structure
+from waltz.wire.header_columns import HEADER_COLUMNS, HeaderColumns
 from waltz.wire.message import Audience, Message, message
 
 
@@ -138,6 +139,24 @@ class RecordBlock(ClientMessage):
     records: Annotated[RecordBatch, RECORD_BLOCK]
 
 
+@message(72, since=5, audience=Audience.PARTITION)
+class HeadersRequest(ClientMessage):
+    """Ask for committed records without their data, at most `count_max`."""
+
+    first_transaction_id: Annotated[TransactionId, LONG]
+    count_max: Annotated[int, INT]
+
+
+@message(73, since=5, audience=Audience.ASKER)
+class HeaderBlock(ClientMessage):
+    """Headers of records from the first one asked for, none if the log ends before it; or, with
+    `error`, why there are none."""
+
+    high_water_mark: Annotated[TransactionId, LONG]
+    error: Annotated[str | None, NULLABLE_TEXT]
+    headers: Annotated[HeaderColumns, HEADER_COLUMNS]
+
+
 BATCH_MESSAGES: Final = (
     AppendBatch,
     AppendRejected,
@@ -147,4 +166,6 @@ BATCH_MESSAGES: Final = (
     OutcomeResponse,
     ReadRequest,
     RecordBlock,
+    HeadersRequest,
+    HeaderBlock,
 )

@@ -147,17 +147,24 @@ def feed_columns(batch: RecordBatch, *, with_data: bool) -> FeedColumns:
 
 
 def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return the runs of dense request IDs in rows of 16 bytes; see `FeedColumns`."""
-    numbers = np.ascontiguousarray(request_ids).view(">i4").astype(np.int32)
-    if len(numbers) == 1:
-        return np.array([[*numbers[0].tolist(), 1]], np.int32)
-    steps = np.diff(numbers.astype(np.int64), axis=0)
-    is_start = np.ones(len(numbers), np.bool_)
-    is_start[1:] = (steps != (0, 0, 0, 1)).any(axis=1)
+    """Return the runs of dense request IDs in rows of 16 bytes, at least one; see
+    `FeedColumns`."""
+    request_ids = np.ascontiguousarray(request_ids)
+    count = len(request_ids)
+    if count == 1:
+        return np.array([[*request_ids.view(">i4")[0].tolist(), 1]], np.int32)
+    writers, places = request_ids.view(">u8").T
+    places = places.astype(np.uint64)
+    is_start = np.ones(count, np.bool_)
+    np.not_equal(writers[1:], writers[:-1], out=is_start[1:])
+    is_start[1:] |= places[1:] != places[:-1] + np.uint64(1)
+    # A run ends before a sequence number of 0 or -2**31, at which the sum may have carried.
+    is_start[1:] |= (places[1:] & np.uint64(2**31 - 1)) == 0
     starts = np.flatnonzero(is_start)
     runs = np.empty((len(starts), RUN_NUMBERS), np.int32)
-    runs[:, :_REQUEST_NUMBERS] = numbers[starts]
-    runs[:, _REQUEST_NUMBERS] = np.diff(starts, append=len(numbers))
+    runs[:, :_REQUEST_NUMBERS] = request_ids[starts].view(">i4")
+    runs[:-1, _REQUEST_NUMBERS] = starts[1:] - starts[:-1]
+    runs[-1, _REQUEST_NUMBERS] = count - starts[-1]
     return runs
 
 

@@ -11,6 +11,7 @@ from waltz.arrays import np
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import FeedBatch
 from waltz.wire.columns import request_ids_in
+from waltz.wire.header_columns import HeaderColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,6 +121,12 @@ def fed_together(message: FeedBatch) -> FedRun:
         feed.headers,
         None if feed.bodies is None else feed.bodies.data,
     )
+
+
+def run_of_headers(headers: HeaderColumns) -> FedRun:
+    """Return the transactions of `headers`, at least one."""
+    runs = list(headers.feed().request_runs())
+    return FedRun(headers.first_transaction_id, runs, headers.transaction_headers)
 
 
 def next_of(message: FeedBatch, expected: TransactionId, room: int) -> FedRun | None:

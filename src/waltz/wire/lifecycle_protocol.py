@@ -69,6 +69,8 @@ class Feature(IntEnum):
     RESTORE = 1
     GROWTH = 2
     """Follows when the cluster gets more partitions; a server says so if it is asked."""
+    HEADERS = 3
+    """Knows requests for ranges of headers, if it is a server; a client may make them."""
 
 
 FEATURES: Final = frozenset(Feature)

@@ -18,6 +18,8 @@ from waltz.server.feeding.backlog import request_bytes
 from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import (
     AppendBatch,
+    HeaderBlock,
+    HeadersRequest,
     Outcome,
     OutcomeRequest,
     OutcomeResponse,
@@ -35,6 +37,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.header_columns import no_headers
 from waltz.wire.message import Audience, Message
 
 MOUNTS_GONE_MAX: Final = 1_000
@@ -222,9 +225,10 @@ def answer_without_partition(message: ClientMessage) -> ClientMessage | None:
             return MountResponse(message.request_id, MountState.NOT_READY)
         case OutcomeRequest():
             return OutcomeResponse(message.request_id, Outcome.UNDECIDED, NOTHING)
-        case ReadRequest():
-            nothing = empty_batch(message.first_transaction_id)
-            return RecordBlock(message.request_id, NOTHING, PARTITION_NOT_READY, nothing)
+        case ReadRequest(request_id, first):
+            return RecordBlock(request_id, NOTHING, PARTITION_NOT_READY, empty_batch(first))
+        case HeadersRequest(request_id, first):
+            return HeaderBlock(request_id, NOTHING, PARTITION_NOT_READY, no_headers(first))
         case AppendBatch():
             return refused_all(message, Reason.NOT_HERE)
         case TransactionDataRequest():

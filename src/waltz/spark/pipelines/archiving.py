@@ -235,7 +235,7 @@ def _marks(
 ) -> tuple[UUID, dict[PartitionId, TransactionId]]:
     with access.opened() as log:
         selected = select_partitions(partitions, log.partition_count)
-        return log.cluster_key, {each: log.high_water_mark(each) for each in selected}
+        return log.cluster_key, log.high_water_marks(selected)
 
 
 def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:

@@ -183,9 +183,8 @@ def _open(spark: SparkSession, access: LogAccess, definition: PipelineDefinition
 def _ends(access: LogAccess, definition: PipelineDefinition) -> tuple[UUID, NextIds]:
     with access.opened() as log:
         selected = select_partitions(definition.partitions, log.partition_count)
-        return log.cluster_key, {
-            each: TransactionId(log.high_water_mark(each) + 1) for each in selected
-        }
+        marks = log.high_water_marks(selected)
+        return log.cluster_key, {each: TransactionId(mark + 1) for each, mark in marks.items()}
 
 
 def _fill(log: _Log, store: TableStore, layouts: Sequence[Layout]) -> TablesReport:

@@ -92,8 +92,8 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
     with access.opened() as log:
         cluster_key = log.cluster_key
         ends = {
-            PartitionId(each): TransactionId(log.high_water_mark(PartitionId(each)) + 1)
-            for each in range(log.partition_count)
+            each: TransactionId(mark + 1)
+            for each, mark in log.high_water_marks(range(log.partition_count)).items()
         }
     assert definition.tables is not None
     with (

@@ -120,9 +120,9 @@ def first_stranger(
         return None if found == partition_id else 0
     if offsets.size < 2:
         return None
-    places = offsets[:-1, np.newaxis] + np.arange(PARTITION_PLACE, PARTITION_PLACE + 4)
-    partitions = np.frombuffer(block, np.uint8)[places].view(">i4").ravel()
-    strangers = np.flatnonzero(partitions != partition_id)
+    # A number at every byte: one copy takes those of all records.
+    everywhere: NDArray[np.int32] = np.ndarray((len(block) - 3,), ">i4", block, 0, (1,))
+    strangers = np.flatnonzero(everywhere[offsets[:-1] + PARTITION_PLACE] != partition_id)
     return int(strangers[0]) if len(strangers) else None
 
 
