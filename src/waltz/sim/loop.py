@@ -369,7 +369,7 @@ class SimulatedClock:
     on how long anything takes."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, process: Process | None = None) -> None:
-        self._loop = loop
+        self._time = loop.time
         self._process = process
         self._rate = 1.0 if process is None else process.rate
         self._since = loop.time()
@@ -377,15 +377,15 @@ class SimulatedClock:
         self._wall_start = WALL_CLOCK_START_MILLISECONDS + random.randrange(-60_000, 60_000)
 
     def now(self) -> float:
-        return self._seconds + (self._loop.time() - self._since) * self._rate
+        return self._seconds + (self._time() - self._since) * self._rate
 
     def wall_milliseconds(self) -> int:
-        return self._wall_start + int(self._loop.time() * 1000)
+        return self._wall_start + int(self._time() * 1000)
 
     def run_at(self, rate: float) -> None:
         """Let the process's clocks and timers run `rate` times as fast from now on. Timers already
         set stay as they are."""
-        self._seconds, self._since = self.now(), self._loop.time()
+        self._seconds, self._since = self.now(), self._time()
         self._rate = rate
         if self._process is not None:
             self._process.rate = rate

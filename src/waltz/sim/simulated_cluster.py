@@ -141,11 +141,12 @@ class SimulatedCluster:
         """Return the present content of the storage nodes' disks; if `durable`, only what a power
         cut now would leave."""
         disks = {name: self.sites.disk(name) for name in self.storages}
+        partition_ids = self.partition_ids
         return {
             name: replica_on(
                 disk.durable_contents() if durable else disk.contents(),
                 STORAGE_DIRECTORY,
-                self.partition_ids,
+                partition_ids,
             )
             for name, disk in disks.items()
         }

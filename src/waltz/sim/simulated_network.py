@@ -351,7 +351,6 @@ class _Pipe:
     """One direction of a connection."""
 
     __slots__ = (
-        "_drained",
         "_last_arrival",
         "_link",
         "_network",
@@ -362,6 +361,7 @@ class _Pipe:
         "_under_way_bytes",
         "_unsent",
         "_window",
+        "_writers",
         "ended",
         "finishing",
         "received",
@@ -391,7 +391,8 @@ class _Pipe:
         """Whether everything has arrived that ever will."""
         self._reader: asyncio.Future[None] | None = None
         """Resolved once bytes have arrived or the pipe has ended: one reader waits at a time."""
-        self._drained = asyncio.Event()
+        self._writers: list[asyncio.Future[None]] = []
+        """Resolved once few bytes are unsent or none will be sent."""
 
     def write(self, data: bytes) -> None:
         if self.finishing or self._sender.dead or not data:
@@ -407,7 +408,7 @@ class _Pipe:
         if not self.finishing:
             self.finishing = True
             self._send()
-            self._drained.set()
+            self._wake_writers()
 
     def break_off(self) -> None:
         """End the pipe; the receiver gets none, some or all of the bytes under way."""
@@ -420,7 +421,7 @@ class _Pipe:
             _, data = self._under_way.pop()
             self._under_way_bytes -= len(data)
         self._finish_at(self._arrival())
-        self._drained.set()
+        self._wake_writers()
 
     def cut_short(self, kept: float) -> None:
         """End the pipe behind the share `kept` of the bytes under way; the sender hears nothing."""
@@ -435,7 +436,7 @@ class _Pipe:
                 self._under_way.append((when, piece))
                 self._under_way_bytes += len(piece)
         self._finish_at(self._arrival())
-        self._drained.set()
+        self._wake_writers()
 
     def discard(self) -> None:
         """The receiver closed its end: nothing that arrives matters any more."""
@@ -446,7 +447,7 @@ class _Pipe:
         self.ended = True
         self._link.pipe_has_ended()
         self._wake_reader()
-        self._drained.set()
+        self._wake_writers()
 
     def take(self) -> bytes:
         """Return some of the bytes that have arrived."""
@@ -478,8 +479,15 @@ class _Pipe:
         if self.unsent_bytes <= WRITE_BUFFER_BYTES_HIGH:
             return
         while self.unsent_bytes > WRITE_BUFFER_BYTES_LOW and not self.finishing:
-            self._drained.clear()
-            await self._drained.wait()
+            writer: asyncio.Future[None] = self._network.loop.create_future()
+            self._writers.append(writer)
+            await writer
+
+    def _wake_writers(self) -> None:
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            if not writer.done():
+                writer.set_result(None)
 
     def arrive(self) -> None:
         """Hand over what is due, unless the way is blocked."""
@@ -513,8 +521,8 @@ class _Pipe:
             self.unsent_bytes -= len(data)
             self._under_way_bytes += len(data)
             self._launch(data, self._arrival())
-        if self.unsent_bytes <= WRITE_BUFFER_BYTES_LOW:
-            self._drained.set()
+        if self._writers and self.unsent_bytes <= WRITE_BUFFER_BYTES_LOW:
+            self._wake_writers()
         if self.finishing:
             self._finish_at(self._arrival())
 
