@@ -100,7 +100,8 @@ class SimulatedHandle(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.callback, self.args = None, ()
+        self.callback = None
+        self.args = ()
 
     def cancelled(self) -> bool:
         return self.is_cancelled
@@ -312,10 +313,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._jump()
 
     def _run(self, handle: SimulatedHandle) -> None:
-        callback = handle.callback
-        assert callback is not None, "not cancelled"
+        args, callback = handle.args, handle.callback  # `cancel` forgets them the other way round
+        if callback is None:  # another thread has cancelled it a moment ago, on a paced loop
+            return
         try:
-            handle.context.run(callback, *handle.args)
+            handle.context.run(callback, *args)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
