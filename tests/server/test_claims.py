@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +58,39 @@ def test_the_newest_claim_is_that_of_the_last_undecided_ticket(
         assert claims.newest_of(asked[:3]).tolist() == [newest.get(lock, 0) for lock in range(3)]
         for lock, ticket in newest.items():
             assert all(claims.at[slot] >= ticket for slot in lock_slots(lock, slot_count))
+
+
+def claimed_by_columns(ticket: int) -> Claimed:
+    locks = np.array([7], np.int64)
+    return Claimed(np.array([ticket], np.int64), locks, lock_slot_columns(locks, SLOTS))
+
+
+def claim_one(claims: Claims, ticket: int) -> None:
+    slots = [lock_slots(7, SLOTS)]
+    claims.claim([7], slots, ticket)
+    claims.add(Claimed([ticket], [7], slots))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [claim_one, lambda claims, ticket: claims.add(claimed_by_columns(ticket))],
+    ids=["one by one", "by columns"],
+)
+def test_a_claim_beyond_what_was_issued_is_found_however_late_it_is_written(
+    write: Callable[[Claims, int], None],
+) -> None:
+    """The table is looked through again once anything was written into it."""
+    for has_grown in (False, True):
+        claims = Claims(SLOTS)
+        claims.check_invariants(0, 0)
+        write(claims, 3)
+        claims.check_invariants(2, 3)
+        claims.decide(3)
+        claims.check_invariants(3, 3)
+        write(claims, 5)
+        claims.decide(5)
+        if has_grown:
+            claims.check_invariants(5, 5)
+            claims.grow(2)
+        with pytest.raises(AssertionError):
+            claims.check_invariants(4, 4)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 from waltz.server.appends.locked_appends import Request, lock_slot_columns
 from waltz.server.appends.reservations import Reservations
@@ -45,3 +48,37 @@ def test_what_was_reserved_stays_reserved_when_there_are_more_slots() -> None:
     reservations.reserve(request(1, 7), 5)
     reservations.grow(2)
     assert reservations.newest(request(2, 7)) == 5
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda reservations: reservations.reserve(request(1, 8), 5),
+        lambda reservations: reservations.reserve_all(
+            ClientId(1), lock_slot_columns(np.array([8]), SLOTS), np.array([5]), 5
+        ),
+        lambda reservations: reservations.grow(2),
+    ],
+    ids=["one by one", "by columns", "grown"],
+)
+def test_a_slot_beyond_the_newest_ticket_is_found_after_every_way_to_write(
+    write: Callable[[Reservations], None],
+) -> None:
+    """The table is looked through again once anything was written into it."""
+    reservations = Reservations(SLOTS)
+    reservations.reserve(request(1, 7), 4)
+    reservations.check_invariants(5)
+    reservations.table[3] = 6
+    write(reservations)
+    with pytest.raises(AssertionError):
+        reservations.check_invariants(6)
+
+
+def test_a_slot_that_outlasts_the_reservations_is_found() -> None:
+    reservations = Reservations(SLOTS)
+    reservations.reserve(request(1, 7), 4)
+    reservations.check_invariants(5)
+    reservations.forget()
+    reservations.table[3] = 4
+    with pytest.raises(AssertionError):
+        reservations.check_invariants(5)

@@ -16,7 +16,6 @@ from waltz.sim.judges.replicas import (
     MarkWatch,
     ReplicaDisk,
     agreement,
-    durable_part,
     held_by_enough,
     leftovers_in,
     records_on_disk,
@@ -99,9 +98,11 @@ def test_bytes_after_the_last_record_and_wrong_index_entries_are_left_over() -> 
     assert found(whole, first, second, 0) == []
     assert found(whole, first, first) == [f"{stem}.idx says 128 of record 1; it is at {second}"]
     assert found(whole, first, second, 900) == [f"{stem}.idx says 900 of record 2; it is at None"]
-    replicas = {"storage-0": ReplicaDisk({}, {}, {P: ["something"]})}
+    replicas = {"storage-0": ReplicaDisk({}, {}, {P: {f"{stem}.seg": whole + b"torn"}})}
     (violation,) = tidiness(replicas, {P: ["storage-0"]})
-    assert violation == "I12 convergence: storage-0, partition 0: something"
+    assert violation == (
+        f"I12 convergence: storage-0, partition 0: {stem}.seg has 4 bytes after its 2 records"
+    )
     assert tidiness(replicas, {P: []}) == []
 
 
@@ -120,7 +121,7 @@ def test_a_directory_is_read_with_its_records_and_marks() -> None:
             "/storage/0/0000000000000000000.idx": b"",
         }
     )
-    found = replica_on(disk, "/storage", [PartitionId(number) for number in range(4)])
+    found = replica_on(disk.contents(), "/storage", [PartitionId(number) for number in range(4)])
     assert found.records == {0: LOG, 1: [], 2: [], 3: []}
     assert found.marks == {0: newer, 1: older}
 
@@ -133,9 +134,7 @@ def test_what_is_durable_is_what_was_synced() -> None:
     file.write_at(0, b"synced")
     file.sync()
     file.write_at(0, b"hasty?")
-    survivor = durable_part(disk)
-    assert survivor.content("/storage/a") == b"synced"
-    assert not survivor.exists("/storage/b")
+    assert disk.durable_contents() == {"/": None, "/storage": None, "/storage/a": b"synced"}
     assert disk.content("/storage/a") == b"hasty?"
 
 

@@ -278,7 +278,7 @@ def test_a_slow_way_takes_longer_until_it_is_sped_up() -> None:
         await asyncio.sleep(200.0)
         world.network.speed_up(BOTH_WAYS[:1], 100.0)
         world.network.speed_up(BOTH_WAYS[:1], 1.0)
-        assert world.network.seconds_on(*BOTH_WAYS[0]) <= 2.0
+        assert world.network.seconds_on(BOTH_WAYS[0]) <= 2.0
         assert world.network.effects["bytes slowed down"] == 1
         seconds.append(arrivals[0] - before)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from waltz.errors import (
@@ -34,10 +35,13 @@ COORDINATOR_NODE_BYTES_MAX: Final = 1024 * 1024
 COORDINATOR_PATH_CHARACTERS_MAX: Final = 1024
 """Characters of one path."""
 
+PATHS_CHECKED_MAX: Final = 1024
+"""Sound paths that are remembered, so that each is taken apart once."""
 
 ROOT = "/"
 
 
+@lru_cache(maxsize=PATHS_CHECKED_MAX)
 def check_path(path: str) -> None:
     """Raises LocalProtocolError: not absolute, an empty, blank or dotted part, or too long."""
     first, *parts = path.split("/")

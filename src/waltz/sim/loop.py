@@ -63,7 +63,7 @@ class Process:
         self.dead = False
         self.pauses = 0
         """Pauses that were not resumed yet."""
-        self.parked: list[asyncio.Handle] = []
+        self.parked: list[SimulatedHandle] = []
         """Callbacks that have fallen due while the process was paused."""
         self.rate = 1.0
         """Seconds of its own clocks and timers per second of the simulation."""
@@ -81,101 +81,82 @@ WORLD: Final = Context()
 """The context of everything outside all processes: bytes under way, faults, checks."""
 
 
-class _Handle(asyncio.Handle):
-    """A handle like asyncio's, which does not check each time for debug mode."""
+class SimulatedHandle(asyncio.TimerHandle):
+    """A handle for callbacks and timers with nothing in it that this loop does not read: there is
+    one per callback."""
 
-    __slots__ = ()
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-
-
-class _Timer(asyncio.TimerHandle):
-    """The same for a timer."""
-
-    __slots__ = ()
+    __slots__ = ("args", "callback", "context", "is_cancelled")
 
     def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context
     ) -> None:
-        self._context = copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
-        self._when = when
-        self._scheduled = False
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+        self.is_cancelled = False
 
-    @property
-    def context(self) -> Context:
-        return self._context
+    def __repr__(self) -> str:
+        return f"{self.callback!r}"
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> NoReturn:
+        raise NotImplementedError("the loop alone knows when")
 
 
 class _Future(asyncio.Future[Any]):
     """A future with a stable hash. Asyncio keeps futures and tasks in sets and iterates over these,
     to cancel a group for example: the order must not depend on memory addresses."""
 
-    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
-        super().__init__(loop=loop)
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class _Task(asyncio.Task[Any]):
     """The same for a task."""
 
-    def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
-        self._number = number
-        super().__init__(coro, **options)
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """Asyncio with virtual time and a run order drawn from `seed`."""
 
-    _ready: list[asyncio.Handle]
+    _ready: list[SimulatedHandle]
     _stopping: bool
 
     def __init__(self, seed: object, *, virtual_seconds_max: float = 100_000.0) -> None:
         super().__init__()
         self.set_debug(False)
         self._ready = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, SimulatedHandle]] = []
         self._timers_count = 0
         self._now = 0.0
         self._virtual_seconds_max = virtual_seconds_max
         self._draw = Random(f"{seed}/order").random
-        self._pending: dict[Any, Process | None] = {}
-        """Pending tasks with their process; typed Any because asyncio's own types are private."""
+        self._pending: dict[int, tuple[Any, Process | None]] = {}
+        """Pending tasks by number, with their process; typed Any because asyncio's own types are
+        private."""
         self._failed: list[tuple[float, Process | None, asyncio.Task[Any]]] = []
         self._reported: list[str] = []
         self.callbacks_count = 0
         self._futures_count = 0
         self.set_exception_handler(self._report)
-        self.set_task_factory(self._make_task)
+
+    get_debug = staticmethod(bool)
+    """False. Asyncio asks each time that it makes a future, so no Python runs for the answer."""
 
     def time(self) -> float:
         """Virtual seconds since the run began."""
@@ -187,7 +168,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        handle = _Handle(callback, args, self, context)
+        handle = SimulatedHandle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -207,8 +188,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
-        process = timer.context.get(PROCESS)
+        if context is None:
+            context = copy_context()
+        timer = SimulatedHandle(callback, args, context)
+        process = context.get(PROCESS)
         if process is not None and process.rate != 1.0:
             when = self._now + (when - self._now) / process.rate
         self._timers_count += 1
@@ -232,19 +215,21 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.create_task(work, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
-        self._futures_count += 1
-        return _Future(self._futures_count, self)
+        future = _Future(loop=self)
+        self._futures_count = future.number = self._futures_count + 1
+        return future
 
-    def _make_task(
-        self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any
+    def create_task(
+        self, coro: Any, *, name: object = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        self._futures_count += 1
-        return _Task(self._futures_count, coro, loop=loop, **options)
-
-    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = super().create_task(coro, **options)
-        context: Context | None = options.get("context")
-        self._pending[task] = context.get(PROCESS) if context is not None else PROCESS.get(None)
+        task = _Task.__new__(_Task)
+        self._futures_count = task.number = self._futures_count + 1
+        # Asyncio hashes the task as it is made, so the number comes first.
+        asyncio.Task.__init__(
+            task, coro, loop=self, name=None if name is None else str(name), context=context
+        )
+        process = PROCESS.get(None) if context is None else context.get(PROCESS)
+        self._pending[task.number] = task, process
         task.add_done_callback(self._finished, context=WORLD)
         return task
 
@@ -269,7 +254,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         asyncio._set_running_loop(self)  # noqa: SLF001 - what is taken apart may ask for it
         try:
             while self._pending:
-                task, _ = self._pending.popitem()
+                _, (task, _) = self._pending.popitem()
                 task._log_destroy_pending = False  # noqa: SLF001
                 work = task.get_coro()
                 for _ in range(CLOSE_ATTEMPTS_MAX):
@@ -302,65 +287,73 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
         The one private method of asyncio that is replaced. `tests/sim/test_loop.py` pins a trace.
         """
-        ready, draw = self._ready, self._draw
-        rounds_left = ROUNDS_PER_INSTANT_MAX
+        ready, draw, run = self._ready, self._draw, self._run
+        callbacks_max = self.callbacks_count + ROUNDS_PER_INSTANT_MAX
         while ready:
             position = int(draw() * len(ready))
             handle = ready[position]
             last = ready.pop()
             if last is not handle:
                 ready[position] = last
-            context = handle._context  # type: ignore[attr-defined] # noqa: SLF001
-            process = context.get(PROCESS)
-            if handle._cancelled or (process is not None and process.dead):  # noqa: SLF001
+            process = handle.context.get(PROCESS)
+            if handle.is_cancelled:
                 continue
-            if process is not None and process.pauses:
-                process.parked.append(handle)
-                continue
+            if process is not None:
+                if process.dead:
+                    continue
+                if process.pauses:
+                    process.parked.append(handle)
+                    continue
             self.callbacks_count += 1
-            try:
-                context.run(handle._callback, *handle._args)  # type: ignore[attr-defined] # noqa: SLF001
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler(
-                    {"message": f"exception in callback {handle!r}", "exception": error}
-                )
+            run(handle)
             if self._stopping:
                 return
-            rounds_left -= 1
-            if not rounds_left:
+            if self.callbacks_count == callbacks_max:
                 raise SimulationError(f"caught in a loop at {self._now:.6f}; next is {handle!r}")
         self._jump()
 
+    def _run(self, handle: SimulatedHandle) -> None:
+        args, callback = handle.args, handle.callback  # `cancel` forgets them the other way round
+        if callback is None:  # another thread has cancelled it a moment ago, on a paced loop
+            return
+        try:
+            handle.context.run(callback, *args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler(
+                {"message": f"exception in callback {handle!r}", "exception": error}
+            )
+
     def _jump(self) -> None:
         """Advance to the next timer and make ready all that are due then."""
-        timers, ready = self._timers, self._ready
-        while timers and not (ready and timers[0][0] > self._now):
+        timers, ready, now = self._timers, self._ready, self._now
+        while timers and not (ready and timers[0][0] > now):
             when, _, timer = heapq.heappop(timers)
-            if not timer.cancelled():
-                self._now = max(self._now, when)
+            if not timer.is_cancelled:
+                now = max(now, when)
                 ready.append(timer)
-        if self._now > self._virtual_seconds_max:
+        self._now = now
+        if now > self._virtual_seconds_max:
             raise VirtualTimeError(
                 f"not done after {self._virtual_seconds_max} virtual seconds: {self._waiting()}"
             )
         if not ready:
             raise DeadlockError(
-                f"at {self._now:.6f} nothing is ready and no timer is set: {self._waiting()}"
+                f"at {now:.6f} nothing is ready and no timer is set: {self._waiting()}"
             )
 
     def _waiting(self) -> str:
         """Return the waiting tasks of living processes, for people, counted by what they run."""
         counts = Counter(
             f"{process.name if process else 'simulation'} {task.get_coro().__qualname__}"
-            for task, process in self._pending.items()
+            for task, process in self._pending.values()
             if not (process and process.dead)
         )
         return ", ".join(f"{name} ({count})" for name, count in counts.items())
 
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        process = self._pending.pop(task, None)
+    def _finished(self, task: _Task) -> None:
+        _, process = self._pending.pop(task.number, (None, None))
         if task._log_traceback:  # noqa: SLF001
             self._failed.append((self._now, process, task))
 
@@ -378,7 +371,7 @@ class SimulatedClock:
     on how long anything takes."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, process: Process | None = None) -> None:
-        self._loop = loop
+        self._time = loop.time
         self._process = process
         self._rate = 1.0 if process is None else process.rate
         self._since = loop.time()
@@ -386,15 +379,15 @@ class SimulatedClock:
         self._wall_start = WALL_CLOCK_START_MILLISECONDS + random.randrange(-60_000, 60_000)
 
     def now(self) -> float:
-        return self._seconds + (self._loop.time() - self._since) * self._rate
+        return self._seconds + (self._time() - self._since) * self._rate
 
     def wall_milliseconds(self) -> int:
-        return self._wall_start + int(self._loop.time() * 1000)
+        return self._wall_start + int(self._time() * 1000)
 
     def run_at(self, rate: float) -> None:
         """Let the process's clocks and timers run `rate` times as fast from now on. Timers already
         set stay as they are."""
-        self._seconds, self._since = self.now(), self._loop.time()
+        self._seconds, self._since = self.now(), self._time()
         self._rate = rate
         if self._process is not None:
             self._process.rate = rate
@@ -436,34 +429,31 @@ class SimulatedWorkers:
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
         outcome: asyncio.Future[T] = self._loop.create_future()
-
-        def work() -> None:
-            if outcome.cancelled() and self._random.random() < 0.5:
-                return
-            try:
-                result = function()
-            except ProcessKilled:
-                return
-            except Exception as error:  # belongs to the caller, as from a thread
-                answer: Callable[[], None] = _unless_done(outcome, None, error)
-            else:
-                answer = _unless_done(outcome, result, None)
-            self._loop.call_later(self._random.uniform(0.0, WORKER_SECONDS_MAX), answer)
-
-        delay_seconds = self._random.uniform(0.0, WORKER_SECONDS_MAX) + self._hindrance_seconds()
-        self._loop.call_later(delay_seconds, work)
+        delay_seconds = self._draw_seconds() + self._hindrance_seconds()
+        self._loop.call_later(delay_seconds, self._work, function, outcome)
         return await outcome
 
-
-def _unless_done(
-    outcome: asyncio.Future[T], result: T | None, error: Exception | None
-) -> Callable[[], None]:
-    def settle() -> None:
-        if outcome.done():
+    def _work(self, function: Callable[[], T], outcome: asyncio.Future[T]) -> None:
+        if outcome.cancelled() and self._random.random() < 0.5:
             return
-        if error is not None:
-            outcome.set_exception(error)
+        answer: Callable[[Any], None]
+        result: T | Exception
+        try:
+            result = function()
+        except ProcessKilled:
+            return
+        except Exception as error:  # belongs to the caller, as from a thread
+            answer, result = outcome.set_exception, error
         else:
-            outcome.set_result(result)  # type: ignore[arg-type]
+            answer = outcome.set_result
+        self._loop.call_later(self._draw_seconds(), _settle, outcome, answer, result)
 
-    return settle
+    def _draw_seconds(self) -> float:
+        return self._random.random() * WORKER_SECONDS_MAX
+
+
+def _settle(
+    outcome: asyncio.Future[T], answer: Callable[[Any], None], result: T | Exception
+) -> None:
+    if not outcome.done():
+        answer(result)

@@ -26,7 +26,7 @@ from waltz.cluster.store_params import ClusterParams, StoreParams
 from waltz.errors import NoNodeError
 from waltz.host import Host
 from waltz.server.server_shell import Server, ServerConfig
-from waltz.sim.judges.replicas import Replicas, durable_part, replica_on
+from waltz.sim.judges.replicas import Replicas, replica_on
 from waltz.sim.loop import Process
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_disk import SimulatedDisk
@@ -141,11 +141,12 @@ class SimulatedCluster:
         """Return the present content of the storage nodes' disks; if `durable`, only what a power
         cut now would leave."""
         disks = {name: self.sites.disk(name) for name in self.storages}
+        partition_ids = self.partition_ids
         return {
             name: replica_on(
-                durable_part(disk) if durable else disk,
+                disk.durable_contents() if durable else disk.contents(),
                 STORAGE_DIRECTORY,
-                self.partition_ids,
+                partition_ids,
             )
             for name, disk in disks.items()
         }
@@ -200,7 +201,7 @@ class SimulatedCluster:
         """Return whether the cluster can tell that the disk of a storage node, which is not
         running, is an old one: for each partition the metadata knows of a later session there, or
         has written its replica off."""
-        marks = replica_on(disk, STORAGE_DIRECTORY, self.partition_ids).marks
+        marks = replica_on(disk.contents(), STORAGE_DIRECTORY, self.partition_ids).marks
         replica_id = replica_id_of(name)
         for partition_id in self.partition_ids:
             state = self._metadata(partition_id).replica_states.get(replica_id)

@@ -113,7 +113,7 @@ class SimulatedCoordinatorService:
     def delay_seconds(self) -> float:
         if len(self._delays_seconds_max) > 1:
             self.effects["calls of the coordinator slowed down"] += 1
-        return self.random.uniform(0.0, max(self._delays_seconds_max))
+        return self.random.random() * max(self._delays_seconds_max)
 
     def loses_call(self) -> bool:
         return bool(self._losses) and self.random.random() < max(self._losses)

@@ -12,11 +12,11 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from posixpath import dirname
 from random import Random
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from waltz.errors import DirectoryInUseError
 from waltz.host import File, Space
@@ -28,7 +28,7 @@ BOUNDLESS: Final = Space(1 << 50, 1 << 50)
 """The room on a disk without a capacity."""
 
 
-class DiskOperation(Enum):
+class DiskOperation(StrEnum):
     OPEN = "open"
     READ = "read"
     WRITE = "write"
@@ -82,27 +82,25 @@ def fail_nth(
     return fault
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(NamedTuple):
     offset: int
     data: bytes
 
+    def apply(self, content: bytearray) -> None:
+        offset, data = self
+        if not data:
+            return
+        if offset > len(content):
+            content.extend(bytes(offset - len(content)))
+        content[offset : offset + len(data)] = data
 
-@dataclass(frozen=True, slots=True)
-class _Truncate:
+
+class _Truncate(NamedTuple):
     size: int
 
-
-def _apply(change: _Write | _Truncate, content: bytearray) -> None:
-    match change:
-        case _Write(offset, data):
-            if not data:
-                return
-            content.extend(bytes(max(0, offset - len(content))))
-            content[offset : offset + len(data)] = data
-        case _Truncate(size):
-            del content[size:]
-            content.extend(bytes(size - len(content)))
+    def apply(self, content: bytearray) -> None:
+        del content[self.size :]
+        content.extend(bytes(self.size - len(content)))
 
 
 class _Content:
@@ -124,19 +122,19 @@ class _Content:
         return max(len(self.seen), self.reserved)
 
     def change(self, change: _Write | _Truncate) -> None:
-        _apply(change, self.seen)
+        change.apply(self.seen)
         self.changes.append(change)
 
     def sync(self) -> None:
         for change in self.changes:
-            _apply(change, self.durable)
+            change.apply(self.durable)
         self.changes.clear()
 
     def fail_sync(self, done: float) -> None:
         """Fail a sync as operating systems do: unwritten changes are still seen, count as clean,
         and no later sync will try them again."""
         for change in self.changes[: int(len(self.changes) * done)]:
-            _apply(change, self.durable)
+            change.apply(self.durable)
         self.changes.clear()
 
     def crash(self, random: Random) -> _Content:
@@ -147,11 +145,11 @@ class _Content:
         for change in self.changes:
             fate = random.random()
             if fate < 0.4:
-                _apply(change, survivor.durable)
+                change.apply(survivor.durable)
             elif fate < 0.7 and isinstance(change, _Write):
                 for sector in _sectors(change):
                     if random.random() < 0.5:
-                        _apply(sector, survivor.durable)
+                        sector.apply(survivor.durable)
         survivor.seen = bytearray(survivor.durable)
         return survivor
 
@@ -423,8 +421,8 @@ class SimulatedDisk:
     def damage(self, path: str, offset: int, data: bytes) -> None:
         """Overwrite bytes of the file with `data`, unnoticed by the process and durably."""
         content = self._names.file(path)
-        _apply(_Write(offset, data), content.seen)
-        _apply(_Write(offset, data), content.durable)
+        for each in (content.seen, content.durable):
+            _Write(offset, data).apply(each)
 
     def write_back(self, path: str) -> None:
         """Make a file durable, as the system does with each file after a while."""
@@ -439,6 +437,16 @@ class SimulatedDisk:
         return {
             path: None if entry is None else bytes(entry.seen)
             for path, entry in self._names.seen.items()
+        }
+
+    def durable_contents(self) -> dict[str, bytes | None]:
+        """Return, like `contents`, what a power cut now leaves in the worst case: only what was
+        synced."""
+        names = self._names.durable
+        return {
+            path: None if entry is None else bytes(entry.durable)
+            for path, entry in names.items()
+            if all(parent in names for parent in _parents(path))
         }
 
 

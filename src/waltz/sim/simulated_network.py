@@ -187,8 +187,8 @@ class SimulatedNetwork:
         end.close()
         return len(data)
 
-    def is_blocked(self, sender: str, receiver: str) -> bool:
-        return bool(self._blocked) and (sender, receiver) in self._blocked
+    def is_blocked(self, way: Way) -> bool:
+        return way in self._blocked
 
     def slow_down(self, ways: Iterable[Way], seconds_max: float) -> None:
         """Let bytes sent on these ways from now on take up to `seconds_max`, until `speed_up`."""
@@ -202,9 +202,9 @@ class SimulatedNetwork:
             if not self._slow[way]:
                 del self._slow[way]
 
-    def seconds_on(self, sender: str, receiver: str) -> float:
+    def seconds_on(self, way: Way) -> float:
         """Draw how long bytes sent now take."""
-        if self._slow and (found := self._slow.get((sender, receiver))):
+        if self._slow and (found := self._slow.get(way)):
             self.effects["bytes slowed down"] += 1
             return self.delay_seconds() + self.random.uniform(0.0, max(found))
         return self.delay_seconds()
@@ -228,10 +228,10 @@ class SimulatedNetwork:
         return [Address(host, address.port) for host in found]
 
     async def connect(self, process: Process, address: Address) -> _End:
-        here, there = process.name, address.host
-        await asyncio.sleep(self.seconds_on(here, there))
+        there, back = (process.name, address.host), (address.host, process.name)
+        await asyncio.sleep(self.seconds_on(there))
         waited, pause = 0.0, CONNECT_RETRY_SECONDS
-        while self.is_blocked(here, there) or self.is_blocked(there, here):
+        while self.is_blocked(there) or self.is_blocked(back):
             self.effects["attempts to connect held"] += 1
             if waited >= CONNECT_SECONDS_MAX:
                 raise ConnectionFailedError(f"no answer from {address}")
@@ -245,7 +245,7 @@ class SimulatedNetwork:
         link = _Link(self, process, listener.process, address)
         self._links[link] = None
         self.loop.spawn(listener.process, _serve(listener.accept, link.ends[1]))
-        await asyncio.sleep(self.seconds_on(there, here))
+        await asyncio.sleep(self.seconds_on(back))
         return link.ends[0]
 
     def listen(
@@ -351,17 +351,17 @@ class _Pipe:
     """One direction of a connection."""
 
     __slots__ = (
-        "_drained",
         "_last_arrival",
         "_link",
         "_network",
-        "_readable",
+        "_reader",
         "_receiver",
         "_sender",
         "_under_way",
         "_under_way_bytes",
         "_unsent",
         "_window",
+        "_writers",
         "ended",
         "finishing",
         "received",
@@ -389,8 +389,10 @@ class _Pipe:
         """Whether the sender has finished writing."""
         self.ended = False
         """Whether everything has arrived that ever will."""
-        self._readable = asyncio.Event()
-        self._drained = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
+        """Resolved once bytes have arrived or the pipe has ended: one reader waits at a time."""
+        self._writers: list[asyncio.Future[None]] = []
+        """Resolved once few bytes are unsent or none will be sent."""
 
     def write(self, data: bytes) -> None:
         if self.finishing or self._sender.dead or not data:
@@ -406,7 +408,7 @@ class _Pipe:
         if not self.finishing:
             self.finishing = True
             self._send()
-            self._drained.set()
+            self._wake_writers()
 
     def break_off(self) -> None:
         """End the pipe; the receiver gets none, some or all of the bytes under way."""
@@ -419,7 +421,7 @@ class _Pipe:
             _, data = self._under_way.pop()
             self._under_way_bytes -= len(data)
         self._finish_at(self._arrival())
-        self._drained.set()
+        self._wake_writers()
 
     def cut_short(self, kept: float) -> None:
         """End the pipe behind the share `kept` of the bytes under way; the sender hears nothing."""
@@ -434,7 +436,7 @@ class _Pipe:
                 self._under_way.append((when, piece))
                 self._under_way_bytes += len(piece)
         self._finish_at(self._arrival())
-        self._drained.set()
+        self._wake_writers()
 
     def discard(self) -> None:
         """The receiver closed its end: nothing that arrives matters any more."""
@@ -444,41 +446,57 @@ class _Pipe:
         self.finishing = True
         self.ended = True
         self._link.pipe_has_ended()
-        self._readable.set()
-        self._drained.set()
+        self._wake_reader()
+        self._wake_writers()
 
     def take(self) -> bytes:
         """Return some of the bytes that have arrived."""
-        size = min(len(self.received), READ_BYTES_MAX)
-        network = self._network
+        received, network = self.received, self._network
+        size = min(len(received), READ_BYTES_MAX)
         if size > 1 and network.random.random() < network.weather.split_probability:
             size = network.random.randint(1, size)
-        data = bytes(self.received[:size])
-        del self.received[:size]
+        if size == len(received):
+            data = bytes(received)
+            received.clear()
+        else:
+            data = bytes(received[:size])
+            del received[:size]
         if self._unsent:
             self._send()
         return data
 
-    async def readable(self, wanted: int) -> None:
-        while len(self.received) < wanted and not self.ended:
-            self._readable.clear()
-            await self._readable.wait()
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is resolved when more bytes have arrived, or the end has."""
+        assert self._reader is None or self._reader.done(), "two tasks read one connection"
+        self._reader = self._network.loop.create_future()
+        return self._reader
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def drained(self) -> None:
         if self.unsent_bytes <= WRITE_BUFFER_BYTES_HIGH:
             return
         while self.unsent_bytes > WRITE_BUFFER_BYTES_LOW and not self.finishing:
-            self._drained.clear()
-            await self._drained.wait()
+            writer: asyncio.Future[None] = self._network.loop.create_future()
+            self._writers.append(writer)
+            await writer
+
+    def _wake_writers(self) -> None:
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            if not writer.done():
+                writer.set_result(None)
 
     def arrive(self) -> None:
         """Hand over what is due, unless the way is blocked."""
-        network = self._network
-        if network.is_blocked(self._sender.name, self._receiver.name):
+        network, under_way = self._network, self._under_way
+        if network.is_blocked(self.way):
             return
         now = network.loop.time()
-        while self._under_way and self._under_way[0][0] <= now:
-            _, data = self._under_way.popleft()
+        while under_way and under_way[0][0] <= now:
+            _, data = under_way.popleft()
             self._under_way_bytes -= len(data)
             if self.ended:
                 continue
@@ -486,11 +504,9 @@ class _Pipe:
                 self.ended = True
                 self._link.pipe_has_ended()
             self.received += data
-            network.trace.note(
-                now, "bytes", self._sender.name, self._receiver.name, len(data), crc32(data)
-            )
+            network.trace.note(now, "bytes", *self.way, len(data), crc32(data))
         if self.received or self.ended:
-            self._readable.set()
+            self._wake_reader()
 
     def _send(self) -> None:
         """Send the bytes that the window has room for."""
@@ -505,14 +521,14 @@ class _Pipe:
             self.unsent_bytes -= len(data)
             self._under_way_bytes += len(data)
             self._launch(data, self._arrival())
-        if self.unsent_bytes <= WRITE_BUFFER_BYTES_LOW:
-            self._drained.set()
+        if self._writers and self.unsent_bytes <= WRITE_BUFFER_BYTES_LOW:
+            self._wake_writers()
         if self.finishing:
             self._finish_at(self._arrival())
 
     def _arrival(self) -> float:
         network = self._network
-        return network.loop.time() + network.seconds_on(self._sender.name, self._receiver.name)
+        return network.loop.time() + network.seconds_on(self.way)
 
     def _finish_at(self, when: float) -> None:
         if not (self._under_way and not self._under_way[-1][1]):
@@ -520,11 +536,12 @@ class _Pipe:
 
     def _launch(self, data: bytes, when: float) -> None:
         """Let `data`, or with no data the end, arrive after all that went before it."""
-        if self._network.is_blocked(self._sender.name, self._receiver.name):
-            self._network.effects["bytes held"] += 1
-        self._last_arrival = max(when, self._last_arrival)
-        self._under_way.append((self._last_arrival, data))
-        self._network.loop.call_at(self._last_arrival, self.arrive, context=WORLD)
+        network = self._network
+        if network.is_blocked(self.way):
+            network.effects["bytes held"] += 1
+        self._last_arrival = when = max(when, self._last_arrival)
+        self._under_way.append((when, data))
+        network.loop.call_at(when, self.arrive, context=WORLD)
 
 
 class _End(Connection):
@@ -546,8 +563,10 @@ class _End(Connection):
         return ""
 
     async def read(self, wanted: int = 1) -> bytes:
-        await self._incoming.readable(wanted)
-        return self._incoming.take()
+        incoming = self._incoming
+        while len(incoming.received) < wanted and not incoming.ended:
+            await incoming.waiter()
+        return incoming.take()
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None:
         self._handing_over = asyncio.get_running_loop().create_task(self._hand_over(receive))

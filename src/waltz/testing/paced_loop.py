@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TypeVar, TypeVarTuple
 
 from waltz.connections.loop_thread import LoopThread
-from waltz.sim.loop import PROCESS, DeadlockError, SimulatedLoop
+from waltz.sim.loop import PROCESS, DeadlockError, SimulatedHandle, SimulatedLoop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -31,7 +31,7 @@ class PacedLoop(SimulatedLoop):
         self._ahead_seconds: float | None = None
         """Virtual time less the real clock's; None: time is virtual."""
         self._changed = threading.Condition()
-        self._from_threads: list[asyncio.Handle] = []
+        self._from_threads: list[SimulatedHandle] = []
         self._taken_apart = False
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class PacedLoop(SimulatedLoop):
     ) -> asyncio.Handle:
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimulatedHandle(callback, args, copy_context() if context is None else context)
         with self._changed:
             self._from_threads.append(handle)
             self._changed.notify()
@@ -91,9 +91,9 @@ class PacedLoop(SimulatedLoop):
         self._wait_for_time(self._ahead_seconds)
         ready, self._ready = self._ready, []
         for handle in ready:
-            process = handle._context.get(PROCESS)  # type: ignore[attr-defined] # noqa: SLF001
-            if not handle.cancelled() and not (process is not None and process.dead):
-                handle._run()  # noqa: SLF001
+            process = handle.context.get(PROCESS)
+            if not handle.is_cancelled and not (process is not None and process.dead):
+                self._run(handle)
 
     def _jump(self) -> None:
         if self._ahead_seconds is not None:
@@ -107,7 +107,7 @@ class PacedLoop(SimulatedLoop):
         while True:
             self._take_from_threads()
             self._now = time.monotonic() + ahead_seconds
-            while timers and (timers[0][0] <= self._now or timers[0][2].cancelled()):
+            while timers and (timers[0][0] <= self._now or timers[0][2].is_cancelled):
                 ready.append(heapq.heappop(timers)[2])
             if ready or self._stopping:
                 return

@@ -151,6 +151,10 @@ class FedBuffer:
     def __iter__(self) -> Iterator[Fed]:
         return chain.from_iterable(self._runs)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._runs
+
     def add(self, run: FedRun) -> None:
         self._runs.append(run)
         self.count += len(run.headers)

@@ -126,18 +126,19 @@ class FrameDecoder:
 
     def _continued(self) -> bytes | None:
         """Move what has arrived of the payload begun; return it if that was all of it."""
-        end = min(self._position + self._missing, len(self._data))
-        piece = memoryview(self._data)[self._position : end]
-        if len(piece) >= PIECE_BYTES_MIN:
-            self._pieces.append(piece)
+        data, start = self._data, self._position
+        end = min(start + self._missing, len(data))
+        count = end - start
+        if count >= PIECE_BYTES_MIN:
+            self._pieces.append(memoryview(data)[start:end])
         elif self._pieces and isinstance(grown := self._pieces[-1], bytearray):
-            grown += piece
+            grown += data[start:end]
         else:
-            self._pieces.append(bytearray(piece))
-        self.unfinished_bytes += len(piece)
-        self._missing -= len(piece)
+            self._pieces.append(bytearray(data[start:end]))
+        self.unfinished_bytes += count
+        self._missing -= count
         self._position = end
-        self.has_more = end < len(self._data)
+        self.has_more = end < len(data)
         if not self.has_more:
             self._data = b""
             self._position = 0

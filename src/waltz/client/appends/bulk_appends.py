@@ -232,6 +232,9 @@ class BulkAppends:
         self.send_at = None
 
     def check_invariants(self) -> None:
+        if not (self._sent or self._submissions):
+            assert self.rows_out == self._bytes_out == 0
+            return
         assert self.rows_out == sum(len(each.rows) for each in self._sent)
         assert self._bytes_out == sum(each.bulk.byte_count(each.rows) for each in self._sent)
         numbers = [number for each in self._sent for number in each.numbers.tolist()]

@@ -208,10 +208,13 @@ class TransactionMonitor(Generic[T]):
         return [each for _, appends in taken for each in appends if each is not None]
 
     def check_invariants(self) -> None:
+        if not self._runs:
+            assert self.count == 0
+            return
         numbers = [request_id.sequence_number for request_id, _ in self.items()]
         assert numbers == sorted(set(numbers)), f"registered out of order: {numbers}"
         assert self.count == len(numbers)
-        assert self.state is MonitorState.STARTED or not self._runs
+        assert self.state is MonitorState.STARTED
         for run in self._runs:
             assert run.appends[0] is not None
             assert run.appends[-1] is not None

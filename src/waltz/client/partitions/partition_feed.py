@@ -138,6 +138,10 @@ class PartitionFeed:
     def check_invariants(self) -> None:
         assert self.high_water_mark <= self.fed
         assert self.fed - self.high_water_mark == self.buffer.count + len(self.in_hand)
+        if not self.in_hand.runs:
+            assert not self._applying
+            if self.buffer.is_empty:
+                assert self.fed == self.high_water_mark
+                return
         ids = [data.transaction_id for data in (*self.in_hand, *self.buffer)]
         assert ids == list(range(self.high_water_mark + 1, self.fed + 1))
-        assert not self._applying or self.in_hand.runs

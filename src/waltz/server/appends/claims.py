@@ -64,11 +64,14 @@ class Claims:
         self._undecided: deque[Claimed] = deque()
         self._fresh: dict[int, int] = {}
         """Claimed one by one since `add` was called last."""
+        self._is_checked = False
+        """Whether the table is as `check_invariants` has last found it."""
 
     def claim(self, locks: Sequence[int], slots: Sequence[SlotTriple], ticket: int) -> None:
         """Let later requests of the same batch see the claims of one, until `add` has them with the
         rest."""
         at, fresh = self.at, self._fresh
+        self._is_checked = False
         for lock, (a, b, c) in zip(locks, slots, strict=True):
             at[a] = at[b] = at[c] = ticket
             fresh[lock] = ticket
@@ -83,6 +86,7 @@ class Claims:
         if isinstance(claimed.tickets, np.ndarray):
             # Tickets ascend, and of a repeated slot the last value stays: the newest.
             self.table[claimed.slots] = claimed.tickets[:, np.newaxis]
+            self._is_checked = False
 
     def newest(self, lock: int) -> int:
         """Return the newest undecided ticket that claims the lock; 0 if none does."""
@@ -123,6 +127,7 @@ class Claims:
         """Have `factor` times as many slots: each new one has what the one had that it was."""
         self.table = np.tile(self.table, factor)
         self.at = self.table.data
+        self._is_checked = False
         self._undecided = deque(_moved(each, len(self.table)) for each in self._undecided)
 
     def check_invariants(self, decided: int, issued: int) -> None:
@@ -136,7 +141,9 @@ class Claims:
             assert claimed.tickets[0] > decided
         assert last <= issued
         assert self.lock_count == sum(len(claimed.tickets) for claimed in self._undecided)
-        assert int(self.table.max()) <= issued
+        if not self._is_checked:  # only the three methods above write into it; `issued` never falls
+            assert int(self.table.max()) <= issued
+            self._is_checked = True
 
 
 def _moved(claimed: Claimed, slot_count: int) -> Claimed:

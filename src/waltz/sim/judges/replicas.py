@@ -11,13 +11,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
-from random import Random
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from waltz.sim.judges.checkers import Log, attempts, show
 from waltz.sim.judges.history import ContextVerdict, FedRecord, History
-from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 CONTROL_FILE: Final = "waltz-storage.ctl"
@@ -47,8 +45,8 @@ class ReplicaDisk:
     """Per partition: the records from the first on, up to the first damaged one."""
     marks: dict[PartitionId, Marks]
     """Marks of partitions with a sound entry in the control file."""
-    leftovers: Mapping[PartitionId, Sequence[str]] = field(default_factory=dict)
-    """The parts of segment files that are neither a record of the log nor its index entry."""
+    files: Mapping[PartitionId, Mapping[str, bytes]] = field(default_factory=dict)
+    """Per partition: its files by name."""
 
 
 Replicas = Mapping[str, ReplicaDisk]
@@ -59,38 +57,24 @@ Holders = Mapping[PartitionId, Collection[str]]
 
 
 def replica_on(
-    disk: SimulatedDisk, directory: str, partition_ids: Collection[PartitionId]
+    contents: Mapping[str, bytes | None], directory: str, partition_ids: Collection[PartitionId]
 ) -> ReplicaDisk:
-    """Read a storage directory."""
-    contents = disk.contents()
+    """Read a storage directory on a disk with these contents."""
     control = contents.get(f"{directory}/{CONTROL_FILE}") or b""
     records, marks = {}, {}
-    leftovers: dict[PartitionId, Sequence[str]] = {}
+    files: dict[PartitionId, Mapping[str, bytes]] = {}
     for partition_id in partition_ids:
         prefix = f"{directory}/{partition_id}/"
-        files = {
+        files[partition_id] = {
             path.removeprefix(prefix): data
             for path, data in contents.items()
             if data is not None and path.startswith(prefix)
         }
-        records[partition_id] = records_on_disk(files)
-        leftovers[partition_id] = [*leftovers_in(files)]
+        records[partition_id] = records_on_disk(files[partition_id])
         found = _marks_in(control, partition_id)
         if found is not None:
             marks[partition_id] = found
-    return ReplicaDisk(records, marks, leftovers)
-
-
-class _Worst(Random):
-    """A source of chance that gives a disk none."""
-
-    def random(self) -> float:
-        return 1.0
-
-
-def durable_part(disk: SimulatedDisk) -> SimulatedDisk:
-    """Return what a power cut leaves of the disk in the worst case: only what was synced."""
-    return disk.crash_clone(_Worst())
+    return ReplicaDisk(records, marks, files)
 
 
 def records_on_disk(files: Mapping[str, bytes]) -> list[FedRecord]:
@@ -196,8 +180,10 @@ def agreement(replicas: Replicas, log: Log, assigned: Holders) -> list[str]:
     violations = []
     for partition_id, records in log.items():
         for name in sorted(assigned[partition_id]):
-            held = replicas[name].records.get(partition_id, [])
-            for record, there in zip_longest(records, held[: len(records)]):
+            held = replicas[name].records.get(partition_id, [])[: len(records)]
+            if held == records:
+                continue
+            for record, there in zip_longest(records, held):
                 if record != there:
                     violations.append(
                         f"I2 agreement: {name} holds {show(there)} in partition {partition_id}"
@@ -214,7 +200,7 @@ def tidiness(replicas: Replicas, assigned: Holders) -> list[str]:
         f"I12 convergence: {name}, partition {partition_id}: {leftover}"
         for partition_id, names in assigned.items()
         for name in sorted(names)
-        for leftover in replicas[name].leftovers.get(partition_id, ())
+        for leftover in leftovers_in(replicas[name].files.get(partition_id, {}))
     ]
 
 
