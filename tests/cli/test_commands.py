@@ -54,10 +54,10 @@ LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
     Row("up", "--help", 50, LOOP_SHOWN),
     Row("status", AT, 88, LOOP),
-    Row("append", f"{AT} --partition 0 x", 124, LOOP),
-    Row("outcome", f"{AT} 1:1:1:1", 124, LOOP),
+    Row("append", f"{AT} --partition 0 x", 125, LOOP),
+    Row("outcome", f"{AT} 1:1:1:1", 125, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
-    Row("server", "--help", 134, RECORDS),
+    Row("server", "--help", 135, RECORDS),
     Row("storage", "--help", 100, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
@@ -100,7 +100,7 @@ ROWS = (
     Row("parked retry", "--help", 15, NOTHING),
     Row("parked show", "--help", 15, NOTHING),
     Row("parked skip", "--help", 15, NOTHING),
-    Row("bench", "--help", 36, LOOP),
+    Row("bench", "--help", 37, LOOP),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
