@@ -164,6 +164,43 @@ def test_rows_that_need_more_room_are_not_overtaken_for_ever(
     assert sent(appends, mark=4) == [4]
 
 
+def test_small_submissions_wait_for_each_other_while_one_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appends = BulkAppends()
+    for each in (many(10), many(9)):
+        appends.add(each)
+        sent(appends)
+    assert appends.rows_out == 10, "the second one is smaller than what is under way"
+    appends.add(many(1))
+    assert sent(appends) == [9, 1]
+    appends.add(many(19))
+    assert sent(appends) == []
+    appends.commit(11, 10, 0)
+    assert sent(appends) == [19]
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 5)
+    appends.add(many(5))
+    assert sent(appends) == [5], "a whole batch never waits"
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_BYTES_MAX", 2 * 28)
+    appends.add(many(1))
+    assert sent(appends) == []
+    appends.add(many(1))
+    assert sent(appends) == [1, 1], "nor does one by its bytes"
+
+
+def test_rows_that_have_begun_are_sent_to_their_end_and_an_older_server_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", 8)
+    appends = BulkAppends()
+    appends.add(many(17))
+    assert sent(appends) == [8, 8, 1]
+    appends.add(many(1))
+    assert sent(appends) == []
+    (message,), _ = appends.take_messages(last(30), NOTHING, 0.0, knows_batches=False)
+    assert len(message.appends) == 1
+
+
 def test_fewer_locked_rows_are_sent_to_an_older_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """R-13: the lock table of the original does not grow with them."""
     monkeypatch.setattr(bulk_appends, "BULK_LOCKED_ROWS_IN_FLIGHT_MAX", 8)

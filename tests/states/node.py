@@ -4,7 +4,8 @@
     python -m tests.states.node storage|server ARGUMENTS of the command
 
 A storage node's disk has as many bytes as the file named by `WALTZ_STATE_DISK` says, looked up at
-each write; `WALTZ_STATE_PROTOCOL` is the latest version of the protocol that the process speaks.
+each write, and hangs under the partitions of which the file next to it has the numbers, looked up
+at each sync; `WALTZ_STATE_PROTOCOL` is the latest version of the protocol that the process speaks.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tests.storage.small_disk import SmallDisk
+from tests.storage.small_disk import SmallDisk, SmallFile
 from waltz.cli import server_node, storage_node
 from waltz.cli.commands import waltz
 from waltz.host import Host
@@ -27,13 +29,18 @@ from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.real_host import real_host
 from waltz.types import Address
 
+HANGING_SUFFIX: Final = ".hangs"
+HANGING_POLL_SECONDS: Final = 0.02
+
 
 class SizedDisk(SmallDisk):
-    """The directory as a file system whose size a test changes."""
+    """The directory as a file system whose size a test changes, and on which partitions hang: no
+    sync of a partition's files ends as long as its number stands in the file."""
 
     def __init__(self, directory: Path, size: Path) -> None:
         super().__init__(directory, 0)
         self._size = size
+        self._hanging = size.with_suffix(HANGING_SUFFIX)
 
     @property
     def capacity_bytes(self) -> int:
@@ -41,6 +48,18 @@ class SizedDisk(SmallDisk):
 
     @capacity_bytes.setter
     def capacity_bytes(self, _: int) -> None: ...
+
+    def open(self, path: str, *, create: bool = False) -> SmallFile:
+        file = super().open(path, create=create)
+        sync, partition = file.sync, Path(path).parent.name
+
+        def sync_when_the_disk_answers() -> None:
+            while self._hanging.exists() and partition in self._hanging.read_text().split():
+                time.sleep(HANGING_POLL_SECONDS)
+            sync()
+
+        file.sync = sync_when_the_disk_answers
+        return file
 
 
 def main(role: str, *arguments: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import pytest
@@ -13,7 +15,15 @@ from tests.shares import one_in
 from tests.states.judge import Truth, judge
 from tests.states.play import play
 from tests.states.table import STATES, State
-from tests.states.world import Answers, Metrics, World, running_world
+from tests.states.world import (
+    APPEND_SECONDS,
+    HOLDERS,
+    SERVERS,
+    Answers,
+    Metrics,
+    World,
+    running_world,
+)
 
 QUICK = [state for state in STATES if state.is_quick]
 
@@ -29,6 +39,35 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_everything_that_is_said_in_a_state_is_so(world: World, state: State) -> None:
     """F-5, F-6, F-7"""
     assert play(world, state).wrong == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("seconds", [11, pytest.param(30, marks=pytest.mark.long)])
+def test_a_disk_that_hangs_under_one_partition_stops_nothing_else(
+    world: World, seconds: float
+) -> None:
+    """A majority of its replicas hang: the partition waits, the other one and all probes do not."""
+    hanging = HOLDERS[:2]
+    world.hang(0, *hanging)
+    with ThreadPoolExecutor() as pool:
+        appended = pool.submit(world.append, 0, seconds=seconds + APPEND_SECONDS)
+        began = time.monotonic()
+        while time.monotonic() < began + seconds:
+            assert world.append(1)
+            for name in (*HOLDERS, *SERVERS):
+                assert world.read_http(name, "/live") == (200, "live\n")
+                assert world.read_http(name, "/health") is not None
+        assert not appended.done()
+        for name in hanging:
+            status, text = world.read_http(name, "/health") or (0, "{}")
+            partitions = json.loads(text)["partitions"]
+            assert (status, partitions["1"]["problems"]) == (503, [])
+            (problem,) = partitions["0"]["problems"]
+            assert "disk call" in problem
+        assert (world.read_http(HOLDERS[2], "/health") or (0, ""))[0] == 200
+        world.go_on(*hanging)
+        assert appended.result()
+    world.wait_until_well()
 
 
 def test_there_are_thirty_states_and_each_has_a_name_of_its_own() -> None:

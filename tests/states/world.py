@@ -24,6 +24,7 @@ from tests.cli.operated_cluster import Said, run_tool
 from tests.clusters import run_waltz, wait_until
 from tests.live.faults import Proxy
 from tests.live.launch import Cluster, free_addresses
+from tests.states.node import HANGING_SUFFIX
 from waltz import NoCallbacks, open_client
 from waltz.cluster.cluster_shell import StorageEntry
 from waltz.connections.loop_thread import LoopThread
@@ -73,7 +74,7 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._addresses = free_addresses(1 + 4 * 4 + 2 * 2)
+        self._addresses = free_addresses(1 + 4 * 5 + 2 * 2)
         self._loop = LoopThread("world", asyncio.new_event_loop())
         place = next(self._addresses)
         self.coordinator = str(place)
@@ -128,8 +129,10 @@ class World:
         for proxy, address in zip(self.proxies[name], (outer, outer_admin), strict=True):
             self._loop.call(proxy.start(address))
         self.size(name).write_text(str(ROOMY))
+        self.http[name] = next(self._addresses)
         self._cluster.add_storage(
             *(name, StorageEntry(own, own_admin), "--advertised", str(outer)),
+            *("--http-address", str(self.http[name])),
             WALTZ_STATE_DISK=str(self.size(name)),
         )
 
@@ -188,6 +191,15 @@ class World:
         for name in names:
             self.size(name).write_text(str(ROOMY))
 
+    def hang(self, partition: int, *names: str) -> None:
+        """Let no sync of a file of `partition` end on these nodes, until `go_on`."""
+        for name in names:
+            self.size(name).with_suffix(HANGING_SUFFIX).write_text(str(partition))
+
+    def go_on(self, *names: str) -> None:
+        for name in names:
+            self.size(name).with_suffix(HANGING_SUFFIX).unlink()
+
     def blank(self, name: str) -> None:
         shutil.rmtree(self.files(name))
         self.files(name).mkdir()
@@ -219,8 +231,8 @@ class World:
             asked_at = time.monotonic()
             status = pool.submit(self._tool_process, "status", "--json")
             verify = pool.submit(self._tool_process, "cluster", "verify", "--json", "-t", "4")
-            health = {name: pool.submit(self._http, name, "/health") for name in SERVERS}
-            metrics = {name: pool.submit(self._http, name, "/metrics") for name in SERVERS}
+            health = {name: pool.submit(self.read_http, name, "/health") for name in SERVERS}
+            metrics = {name: pool.submit(self.read_http, name, "/metrics") for name in SERVERS}
             found = Answers(asked_at, status.result(), verify.result())
             for name in SERVERS:
                 said, values = health[name].result(), metrics[name].result()
@@ -232,7 +244,7 @@ class World:
         done = run_waltz(*arguments, "--cluster", self.coordinator, seconds_max=300)
         return Said(done.returncode, done.stdout, done.stderr)
 
-    def _http(self, name: str, path: str) -> tuple[int, str] | None:
+    def read_http(self, name: str, path: str) -> tuple[int, str] | None:
         connection = http.client.HTTPConnection(*self.http[name], timeout=5)
         try:
             connection.request("GET", path, headers={"Accept": "text/plain"})

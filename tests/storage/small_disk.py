@@ -25,7 +25,7 @@ class SmallDisk(RealDisk):
     def space(self, path: str) -> Space:
         return Space(max(0, self.capacity_bytes - self.used_bytes), self.capacity_bytes)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> SmallFile:
         return SmallFile(self, super().open(path, create=create), path)
 
 

@@ -72,6 +72,7 @@ class BulkRows:
         self.lock_hashes = _interleaved(kinds)
         self.locks_per_row = self.lock_counts.sum(axis=1, dtype=np.int64)
         self.bytes_per_row = lengths + ROW_BYTES + LOCK_BYTES * self.locks_per_row
+        self.byte_count = int(self.bytes_per_row.sum())
         self.is_checked = bool(self.lock_counts[:, :2].any())
         """Whether any row can be refused for a lock."""
         self._lock_starts = np.cumsum(self.locks_per_row) - self.locks_per_row
@@ -138,6 +139,11 @@ class Bulk:
     def waiting(self) -> int:
         """Return the number of rows that have to be sent."""
         return len(self._again) + len(self.rows) - self._next
+
+    @property
+    def has_started(self) -> bool:
+        """Return whether any row was taken out to be sent."""
+        return self._next > 0
 
     def cut(self, rows_max: int, bytes_max: int, locks_max: int) -> Rows:
         """Take out the next rows to send, in order: all that fit the bounds, and at least one

@@ -105,9 +105,12 @@ class BulkAppends:
             if now < self.send_at:
                 return messages, number
             self.send_at = None
+        starts = not knows_batches or self._may_start()
         for submission in self._submissions:
             bulk = submission.bulk
             assert bulk is not None
+            if not (starts or bulk.has_started):
+                return messages, number  # a later submission does not overtake
             while submission.undecided and bulk.waiting:
                 rows_max = min(self._room(bulk, mark, knows_batches=knows_batches), end - number)
                 if not rows_max:
@@ -123,6 +126,24 @@ class BulkAppends:
                 submission.client_high_water_mark = mark
                 messages.append(AppendBatch(first, bulk.rows.columns(rows, mark)))
         return messages, number
+
+    def _may_start(self) -> bool:
+        """Whether submissions none of whose rows was sent may be: with nothing under way, or if
+        together they make a batch as large as what is under way.
+
+        Rows that are sent together become one batch, and many small ones would cost everybody on
+        the way as much as many large ones."""
+        if not self.rows_out:
+            return True
+        rows = byte_count = 0
+        for submission in self._submissions:
+            bulk = submission.bulk
+            if bulk is not None and submission.undecided and not bulk.has_started:
+                rows += len(bulk.rows)
+                byte_count += bulk.rows.byte_count
+        return rows >= min(self.rows_out, BULK_BATCH_ROWS_MAX) or (
+            byte_count >= BULK_BATCH_BYTES_MAX
+        )
 
     def _room(self, bulk: Bulk, mark: TransactionId, *, knows_batches: bool) -> int:
         """Return how many rows may be sent in one message now."""
