@@ -21,6 +21,7 @@ from waltz.cli.cluster_group import PLACES as CLUSTER
 from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
 from waltz.cli.lazy_group import CommandPlace
+from waltz.cli.locks_group import PLACES as LOCKS
 
 GROUP_MODULES_MAX = 15
 """Modules of ours that a process imports to show a list of commands."""
@@ -57,7 +58,10 @@ ROWS = (
     Row("append", f"{AT} --partition 0 x", 125, LOOP),
     Row("outcome", f"{AT} 1:1:1:1", 125, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
-    Row("server", "--help", 135, RECORDS),
+    Row("locks top", f"{AT} --partition 0", 100, LOOP),
+    Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
+    Row("bisect", f"{AT} --partition 0 --test builtins:bool", 100, LOOP),
+    Row("server", "--help", 137, RECORDS),
     Row("storage", "--help", 100, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
@@ -87,9 +91,9 @@ ROWS = (
     Row("disk inspect", "{storage}", 48, FILES_SHOWN),
     Row("disk control-file", "{storage}", 48, FILES_SHOWN),
     Row("disk verify", "{storage}", 48, FILES),
-    Row("disk statistic", "{storage}", 45, FILES_SHOWN),
-    Row("disk dump", "--records {storage}/0", 45, FILES),
-    Row("disk checksum", "{storage}", 45, FILES_SHOWN),
+    Row("disk statistic", "{storage}", 46, FILES_SHOWN),
+    Row("disk dump", "--records {storage}/0", 46, FILES),
+    Row("disk checksum", "{storage}", 46, FILES_SHOWN),
     Row("pipeline rebuild", "--help", 8, NOTHING),
     Row("pipeline report", "--help", 8, NOTHING),
     Row("pipeline run", "--help", 8, NOTHING),
@@ -166,7 +170,7 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
     assert command.name == name
 
 
-@pytest.mark.parametrize("places", [PLACES, CLUSTER, DISK, STORAGE_PLACES, SERVER_PLACES])
+@pytest.mark.parametrize("places", [PLACES, CLUSTER, DISK, LOCKS, STORAGE_PLACES, SERVER_PLACES])
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
     places: Mapping[str, CommandPlace],
 ) -> None:

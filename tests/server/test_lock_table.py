@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from waltz.server.appends.lock_table import COLUMNS_MIN, Admission, LockTable
 from waltz.server.appends.locked_appends import LockedAppends, lock_slots
+from waltz.server.appends.refusals import RefusingLock
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, RequestId, TransactionId
 
 NUMBERS = count(1)
@@ -201,7 +202,27 @@ def test_the_lock_that_refuses_is_named(filler: int) -> None:
     asked = [request(9)] * filler + [request(-1, [1, 4], [2, 5], [3]), request(-2)]
     refused = admit(table, asked).refused
     assert refused == {filler: TransactionId(1), filler + 1: NOTHING}
-    assert table.refusing_locks(columns(asked[filler:])) == [2, 0]
+    assert table.refusing_locks(columns(asked[filler:])) == [
+        RefusingLock(2, TransactionId(1), is_exact=True),
+        RefusingLock(0, NOTHING, is_exact=False),
+    ]
+
+
+def test_a_winner_that_may_not_have_written_the_lock_is_an_estimate() -> None:
+    table = LockTable(NOTHING, slot_count=2, slots_max=2)
+    admit(table, [request(-1, [1])])
+    table.commit(TransactionId(0), 1)
+    (refused, other) = (request(-1, [1]), request(-1, [2]))
+    assert admit(table, [refused, other]).refused == {0: TransactionId(0), 1: TransactionId(0)}
+    assert [each.is_exact for each in table.refusing_locks(columns([refused, other]))] == [
+        True,
+        False,
+    ]
+    table.raise_marks(TransactionId(7))
+    assert admit(table, [refused]).refused == {0: TransactionId(7)}
+    assert table.refusing_locks(columns([refused])) == [
+        RefusingLock(1, TransactionId(7), is_exact=False)
+    ]
 
 
 def test_deciding_more_than_was_accepted_is_a_bug() -> None:
@@ -288,6 +309,7 @@ class Driver:
             else table._admit_one_by_one(columns(arrived).requests())
         )
         self.trace.append((admission, table.issued))
+        self.check_refused([arrived[index] for index in admission.refused], admission)
         for index in accepted(admission, len(arrived)):
             self.check_passed(arrived[index])
             self.in_flight.append(arrived[index])
@@ -296,6 +318,17 @@ class Driver:
             assert table.decided < admission.waiting[index] <= table.issued
             self.waiting.append((admission.waiting[index], arrived[index]))
         table.check_invariants()
+
+    def check_refused(self, refused: list[Request], admission: Admission) -> None:
+        """The lock is one of the request's, the winner the estimate; an exact one wrote it."""
+        locks = self.table.refusing_locks(columns(refused))
+        for each, estimate, lock in zip(refused, admission.refused.values(), locks, strict=True):
+            if estimate == NOTHING:
+                continue
+            assert lock.lock_hash in (*each.write_locks, *each.read_locks)
+            assert lock.winner == estimate
+            written = self.exact.get(lock.lock_hash, -1)
+            assert written == lock.winner if lock.is_exact else written <= lock.winner
 
     def check_passed(self, passed: Request) -> None:
         """No checked lock is newer than the client's mark, nor about to be."""
@@ -363,6 +396,7 @@ def test_checking_by_columns_gives_what_checking_one_by_one_gives(
 def state(table: LockTable) -> tuple[object, ...]:
     return (
         table._marks.tolist(),
+        table._writers.tolist(),
         table._claims.table.tolist(),
         table._reservations.table.tolist(),
         table._reservations.until,

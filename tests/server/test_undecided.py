@@ -38,6 +38,10 @@ def test_what_waits_goes_first_and_what_is_refused_is_told() -> None:
     ]
     assert admitted.records is not None
     assert len(admitted.records) == 2
+    assert [each.request_id for each in undecided.refusals.latest(9, winner=tid(0))] == [
+        request_id(8, 4),
+        request_id(7, 3),
+    ]
     assert undecided.byte_count == backlog.byte_count
     assert undecided.oldest_waiting == undecided.arrival_count + 1
 

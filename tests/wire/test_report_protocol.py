@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from tests.wire.strategies import messages
 from waltz.errors import LocalProtocolError
-from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.types import (
+    ClientId,
+    Generation,
+    PartitionId,
+    ReplicaId,
+    RequestId,
+    SessionId,
+    TransactionId,
+)
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.frame import FrameDecoder
 from waltz.wire.message import Message
@@ -17,12 +25,20 @@ from waltz.wire.report_protocol import (
     REPORT_MESSAGES,
     CoordinatorLocation,
     CoordinatorRequest,
+    HotLock,
+    HotLocksReport,
+    HotLocksRequest,
     PartitionReport,
     PartitionReports,
     PartitionReportsRequest,
+    RefusalEntry,
+    RefusalsKept,
+    RefusalsReport,
+    RefusalsRequest,
     ReplicaEntry,
 )
 
+REQUEST_ID = RequestId(ClientId(7), Generation(1), PartitionId(3), 11)
 REPORTS = PartitionReports(
     5,
     250,
@@ -58,6 +74,37 @@ def body_of(frame: bytes) -> bytes:
         (
             PartitionReportsRequest(5, (PartitionId(3),)),
             "50 00 00 00 00 00 00 00 05 00 00 00 01 00 00 00 03",
+        ),
+        (
+            RefusalsRequest(5, PartitionId(3), 20, TransactionId(9), REQUEST_ID, -1),
+            (
+                "54 00 00 00 00 00 00 00 05 00 00 00 03 00 00 00 14 01 00 00 00 00 00 00 00 09"
+                " 01 00 00 00 07 00 00 00 01 00 00 00 03 00 00 00 0b 01 ff ff ff ff"
+            ),
+        ),
+        (
+            RefusalsReport(
+                5,
+                RefusalsKept(3, 2, 1500),
+                (RefusalEntry(REQUEST_ID, 4, TransactionId(9), True, 500),),
+            ),
+            (
+                "55 00 00 00 00 00 00 00 05 01 00 00 00 00 00 00 00 03 00 00 00 02"
+                " 00 00 00 00 00 00 05 dc 00 00 00 01"
+                " 00 00 00 07 00 00 00 01 00 00 00 03 00 00 00 0b"
+                " 00 00 00 04 00 00 00 00 00 00 00 09 01 00 00 00 00 00 00 01 f4"
+            ),
+        ),
+        (
+            HotLocksRequest(5, PartitionId(3), 20),
+            "56 00 00 00 00 00 00 00 05 00 00 00 03 00 00 00 14",
+        ),
+        (
+            HotLocksReport(5, None, (HotLock(-1, 2, 1, TransactionId(9), 500),)),
+            (
+                "57 00 00 00 00 00 00 00 05 00 00 00 00 01 ff ff ff ff 00 00 00 02 00 00 00 01"
+                " 00 00 00 00 00 00 00 09 00 00 00 00 00 00 01 f4"
+            ),
         ),
     ],
 )

@@ -21,7 +21,15 @@ PLACES: Final = {
     "outcome": CommandPlace(
         "waltz.cli.outcome", "outcome", "Print the outcome of an append, by its request ID."
     ),
+    "locks": CommandPlace(
+        "waltz.cli.locks_group", "locks", "Show which locks refuse appends, and which were refused."
+    ),
     "tail": CommandPlace("waltz.cli.tail", "tail", "Print the transactions of partitions."),
+    "bisect": CommandPlace(
+        "waltz.cli.bisect",
+        "bisect",
+        "Find the first transaction after which a test of yours fails.",
+    ),
     "server": CommandPlace("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": CommandPlace("waltz.cli.storage_node", "storage", "Run one storage node."),
     "cluster": CommandPlace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import click
 from waltz.cli.disk_group import WrongCallError
 from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
 from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
+from waltz.cli.user_code import named_callable
 from waltz.record import RECORD_HEADER_BYTES, Record
 from waltz.storage.inspection.content import (
     digests,
@@ -97,29 +97,6 @@ class RecordsShown:
     as_json: bool
 
 
-def load_deserializer(text: str | None) -> Deserializer | None:
-    """Return the callable that `module:callable` names; modules in the working directory count too.
-
-    Raises click.BadParameter.
-    """
-    if text is None:
-        return None
-    module_name, separator, name = text.partition(":")
-    if not (separator and module_name and name):
-        raise click.BadParameter(f"--deserializer {text!r}; expected module:callable")
-    sys.path.insert(0, "")
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"--deserializer {text!r}: {error}") from error
-    if not callable(found):
-        raise click.BadParameter(f"--deserializer {text!r} cannot be called")
-    deserializer: Deserializer = found
-    return deserializer
-
-
 @click.command()
 @path_argument("PATH")
 @click.option("--metadata", "-m", is_flag=True, help="ID, request ID, header, size, place.")
@@ -160,7 +137,7 @@ def dump(
         records,
         TransactionId(first),
         min(ends, default=None),
-        load_deserializer(deserializer),
+        None if deserializer is None else named_callable("--deserializer", deserializer),
         as_json,
     )
     count = 0

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from waltz.cluster.cluster_shell import read_store_params
-from waltz.cluster.paths import root_at
+from waltz.cluster.cluster_shell import read_membership, read_store_params
+from waltz.cluster.paths import ClusterPaths, root_at
 from waltz.connections.connection_shell import ServerConnection
 from waltz.errors import (
     ConfigurationError,
@@ -36,6 +36,7 @@ from waltz.types import (
     PartitionId,
     RequestId,
     ServersAddress,
+    TransactionId,
     parse_coordinator,
 )
 from waltz.wire.client_protocol import (
@@ -58,9 +59,13 @@ from waltz.wire.report_protocol import (
     NEVER,
     CoordinatorLocation,
     CoordinatorRequest,
+    HotLocksReport,
+    HotLocksRequest,
     PartitionReport,
     PartitionReports,
     PartitionReportsRequest,
+    RefusalsReport,
+    RefusalsRequest,
 )
 
 T = TypeVar("T", bound=Message)
@@ -225,6 +230,63 @@ async def ask_reports(
         reports.update({each.partition_id: each for each in answer.reports})
         age, problem = answer.coordinator_milliseconds, answer.coordinator
     return ReportAnswers(reports, None if age == NEVER else age / 1000, problem)
+
+
+async def partition_server(host: Host, root: str, partition_id: PartitionId) -> Address:
+    """Return the address of the server that the metadata names for a partition.
+
+    Raises ConfigurationError: there is no such partition; UnavailableError: it has no server now;
+    NoNodeError: there is no cluster; CoordinatorLostError.
+    """
+    params = await read_store_params(host.coordinator, root)
+    if not 0 <= partition_id < params.partition_count:
+        raise ConfigurationError(
+            f"there is no partition {partition_id}; expected 0 to {params.partition_count - 1}"
+        )
+    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    for server_id, owned in membership.assignment.servers.items():
+        if partition_id in owned and server_id in membership.descriptors:
+            return membership.descriptors[server_id].address
+    raise UnavailableError(f"partition {partition_id} has no server now")
+
+
+async def ask_refusals(
+    host: Host,
+    address: Address,
+    partition_id: PartitionId,
+    count_max: int,
+    *,
+    winner: TransactionId | None = None,
+    loser: RequestId | None = None,
+    lock_hash: int | None = None,
+) -> RefusalsReport:
+    """Return the newest refusals of a partition that its server remembers, at most `count_max`:
+    all, or those with this winner, this refused append and this lock.
+
+    Raises UnavailableError: the server does not answer, does not have the partition, or has a
+    release that cannot say.
+    """
+    request = RefusalsRequest(0, partition_id, count_max, winner, loser, lock_hash)
+    answer, _ = await _ask_by_handshake(
+        host, address, request, RefusalsReport, HANDSHAKE_SECONDS_MAX
+    )
+    if answer.kept is None:
+        raise UnavailableError(f"server {address} does not have partition {partition_id} now")
+    return answer
+
+
+async def ask_hot_locks(
+    host: Host, address: Address, partition_id: PartitionId, count_max: int
+) -> HotLocksReport:
+    """Return the locks of a partition with the most refusals that its server remembers, at most
+    `count_max`. Raises as `ask_refusals`."""
+    request = HotLocksRequest(0, partition_id, count_max)
+    answer, _ = await _ask_by_handshake(
+        host, address, request, HotLocksReport, HANDSHAKE_SECONDS_MAX
+    )
+    if answer.kept is None:
+        raise UnavailableError(f"server {address} does not have partition {partition_id} now")
+    return answer
 
 
 class ToldCoordinator(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Final
 
 from waltz.host import Host
 from waltz.limits import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
+from waltz.server.appends.refusals import Refusals
 from waltz.server.clients.client_connection import Mounts
 from waltz.server.clients.clients_shell import Clients
 from waltz.server.feeding.feed_cache import FeedCache
@@ -101,6 +102,11 @@ class RunningPartitions:
             reason=f"it has failed and is opened again soon: {failure.reason}",
             failures=failure.count,
         )
+
+    def refusals(self, partition_id: PartitionId) -> Refusals | None:
+        """Return the refusals of a partition; None if it does not run here."""
+        partition = self.running.get(partition_id)
+        return None if partition is None else partition.machine.refusals
 
     def tell_all(self, event: PartitionEvent) -> None:
         for partition in self.running.values():

@@ -22,6 +22,7 @@ from waltz.server.appends.appends import Senders, refused_all, rejected
 from waltz.server.appends.barriers import Barrier, Barriers
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.appends.outcomes import Outcomes
+from waltz.server.appends.refusals import Refusals
 from waltz.server.appends.undecided import NOTHING_ADMITTED, Admitted, Undecided
 from waltz.server.clients.client_connection import (
     PARTITION_NOT_READY,
@@ -155,6 +156,11 @@ class ServerPartition:
     def pending_count(self) -> int:
         """Appends, mounts and flushes that wait for the store."""
         return self._backlog.count
+
+    @property
+    def refusals(self) -> Refusals:
+        """The appends that were refused for their locks."""
+        return self._undecided.refusals
 
     @property
     def mounts(self) -> Mounts:

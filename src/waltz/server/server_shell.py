@@ -43,6 +43,7 @@ from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
+from waltz.server.refusal_reports import told_refusals
 from waltz.server.running_partitions_shell import RunningPartitions
 from waltz.server.server_metrics import (
     ServerStage,
@@ -85,8 +86,10 @@ from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
     CoordinatorRequest,
+    HotLocksRequest,
     PartitionReports,
     PartitionReportsRequest,
+    RefusalsRequest,
 )
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
@@ -329,6 +332,9 @@ class Server:
             return PartitionProblems(message.request_number, told_problems(self.state()))
         if isinstance(message, PartitionReportsRequest):
             return await self._reports(message)
+        if isinstance(message, RefusalsRequest | HotLocksRequest):
+            refusals = self._partitions.refusals(message.partition_id)
+            return told_refusals(message, refusals, self.host.clock.now())
         if isinstance(message, CoordinatorRequest):
             return CoordinatorLocation(message.request_number, self._config.coordinator_location)
         if isinstance(message, GrowthRequest):

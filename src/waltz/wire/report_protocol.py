@@ -1,5 +1,5 @@
-"""Messages by which a server tells tools of its partitions, replicas and coordinator: 80 to 83 of
-the client protocol.
+"""Messages by which a server tells tools of its partitions, replicas, refusals of appends, and
+coordinator: 80 to 87 of the client protocol.
 
 Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
 taken from the coordinator, but for its own address.
@@ -12,12 +12,21 @@ from enum import IntEnum
 from typing import Annotated, Final
 
 from waltz.limits import REPORT_REPLICAS_MAX, REPORTS_MAX
-from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.types import (
+    Generation,
+    PartitionId,
+    ReplicaId,
+    RequestId,
+    SessionId,
+    TransactionId,
+)
 from waltz.wire.fields import (
+    BOOLEAN,
     INT,
     LONG,
     NULLABLE_TEXT,
     PARTITION_IDS,
+    REQUEST_ID,
     TEXT,
     ListOf,
     Optional,
@@ -133,9 +142,119 @@ class CoordinatorLocation(Message):
     address: Annotated[str | None, NULLABLE_TEXT]
 
 
+REFUSALS_TOLD_MAX: Final = 1_000
+"""Refusals, or locks, per answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalEntry:
+    """An append that was refused for a lock, and its age.
+
+    `is_exact`: `winner` has written the lock. Otherwise `winner` is an estimate: the lock was
+    written by `winner`, by an earlier transaction, or by none.
+    """
+
+    request_id: RequestId
+    lock_hash: int
+    winner: TransactionId
+    is_exact: bool
+    age_milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotLock:
+    """A lock for which appends were refused: the number of refusals, the number of these whose
+    winner is an estimate, and winner and age of the newest."""
+
+    lock_hash: int
+    refusals: int
+    estimated: int
+    winner: TransactionId
+    age_milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalsKept:
+    """The refusals of a partition since its server opened it: the number of all, the number of the
+    newest that the server remembers, and the age of the oldest of these, -1 if there is none."""
+
+    count: int
+    kept: int
+    oldest_milliseconds: int
+
+
+REFUSAL_ENTRY: Final = Structure(
+    "refusal",
+    RefusalEntry,
+    request_id=REQUEST_ID,
+    lock_hash=INT,
+    winner=LONG,
+    is_exact=BOOLEAN,
+    age_milliseconds=LONG,
+)
+HOT_LOCK: Final = Structure(
+    "lock",
+    HotLock,
+    lock_hash=INT,
+    refusals=INT,
+    estimated=INT,
+    winner=LONG,
+    age_milliseconds=LONG,
+)
+REFUSALS_KEPT: Final = Structure(
+    "refusals kept", RefusalsKept, count=LONG, kept=INT, oldest_milliseconds=LONG
+)
+
+
+@message(84, since=5, audience=Audience.STRANGERS_SERVER)
+class RefusalsRequest(Message):
+    """Ask for the newest refusals of a partition, at most `count_max`: all, or those with this
+    winner, this refused append and this lock."""
+
+    request_number: Annotated[int, LONG]
+    partition_id: Annotated[PartitionId, INT]
+    count_max: Annotated[int, INT]
+    winner: Annotated[TransactionId | None, Optional(LONG)]
+    loser: Annotated[RequestId | None, Optional(REQUEST_ID)]
+    lock_hash: Annotated[int | None, Optional(INT)]
+
+
+@message(85, since=5, audience=Audience.ASKER)
+class RefusalsReport(Message):
+    """Say which there were, the newest first. `kept` is None if the server does not have the
+    partition, and at most REFUSALS_TOLD_MAX are told."""
+
+    request_number: Annotated[int, LONG]
+    kept: Annotated[RefusalsKept | None, Optional(REFUSALS_KEPT)]
+    refusals: Annotated[tuple[RefusalEntry, ...], ListOf(REFUSAL_ENTRY, REFUSALS_TOLD_MAX)]
+
+
+@message(86, since=5, audience=Audience.STRANGERS_SERVER)
+class HotLocksRequest(Message):
+    """Ask for the locks of a partition with the most refusals, at most `count_max`."""
+
+    request_number: Annotated[int, LONG]
+    partition_id: Annotated[PartitionId, INT]
+    count_max: Annotated[int, INT]
+
+
+@message(87, since=5, audience=Audience.ASKER)
+class HotLocksReport(Message):
+    """Say which they are, the hottest first, by the refusals that the server remembers. `kept` is
+    None if the server does not have the partition, and at most REFUSALS_TOLD_MAX are told."""
+
+    request_number: Annotated[int, LONG]
+    kept: Annotated[RefusalsKept | None, Optional(REFUSALS_KEPT)]
+    locks: Annotated[tuple[HotLock, ...], ListOf(HOT_LOCK, REFUSALS_TOLD_MAX)]
+
+
 REPORT_MESSAGES: Final = (
     PartitionReportsRequest,
     PartitionReports,
     CoordinatorRequest,
     CoordinatorLocation,
+    RefusalsRequest,
+    RefusalsReport,
+    HotLocksRequest,
+    HotLocksReport,
 )

@@ -25,6 +25,7 @@ from waltz.server.appends.appends import (
 )
 from waltz.server.appends.gathering import Gathering
 from waltz.server.appends.lock_table import LockTable
+from waltz.server.appends.refusals import Refusals
 from waltz.server.feeding.backlog import Backlog
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected
@@ -46,6 +47,7 @@ class Undecided:
 
     def __init__(self, locks: LockTable, backlog: Backlog) -> None:
         self.arrival_count = 0
+        self.refusals = Refusals()
         self._locks = locks
         self._backlog = backlog
         self._arrivals: list[Appends] = []
@@ -142,7 +144,9 @@ class Undecided:
             self._backlog.settle(connection_id, byte_count)
             self._gathering.tell(connection_id, 1, now)
         locks = self._locks.refusing_locks(appends.locks)
-        return locked_out(senders, list(zip(refused.values(), locks, strict=True)))
+        self.refusals.add(senders.request_ids, locks, now)
+        told = [(won, lock.lock_hash) for won, lock in zip(refused.values(), locks, strict=True)]
+        return locked_out(senders, told)
 
     def decide(self, count: int, now: float) -> list[tuple[int, Senders]]:
         """The `count` oldest appends that the store has are decided; return their senders, in runs

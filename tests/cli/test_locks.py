@@ -1,0 +1,98 @@
+"""`waltz locks` against a running cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import waltz
+from tests.clusters import RunningCluster, run_waltz, wait_until
+from waltz.cli.locks import age_text, lock_text
+from waltz.client.transaction import PartitionLocalLock
+
+ACCOUNT = PartitionLocalLock("account", 7)
+
+
+class Late(waltz.WaltzClientCallbacks):
+    """Applies nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.may_apply = threading.Event()
+        self.mark = -1
+
+    def get_client_high_water_mark(self, partition_id: int) -> int:
+        return self.mark
+
+    def apply_transaction(self, transaction: waltz.Transaction) -> None:
+        self.may_apply.wait()
+        self.mark = transaction.transaction_id
+
+    def uncaught_exception(
+        self, partition_id: int, transaction_id: int, error: BaseException
+    ) -> None: ...
+
+
+@pytest.mark.processes
+def test_a_refused_append_is_shown_with_its_lock_and_its_winner(cluster: RunningCluster) -> None:
+    where = ("--cluster", cluster.coordinator, "--partition", "0")
+    nothing = run_waltz("locks", "top", *where)
+    assert nothing.stdout == "partition 0: no refusals since its server has opened it\n"
+    late = Late()
+    with (
+        waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as first,
+        waltz.open_client(cluster.coordinator, late) as second,
+        ThreadPoolExecutor() as pool,
+    ):
+        won = first.append(0, b"first", write_locks=[ACCOUNT])
+        refused = pool.submit(second.append, 0, b"second", write_locks=[ACCOUNT])
+
+        def is_counted() -> bool:
+            return bool(json.loads(run_waltz("locks", "top", *where, "--json").stdout)["refusals"])
+
+        wait_until(is_counted, "no refusal is counted")
+        late.may_apply.set()
+        assert refused.result() > won
+    shown = run_waltz("locks", "top", *where, "--name", "account")
+    assert "account:7" in shown.stdout
+    hot = json.loads(run_waltz("locks", "top", *where, "--json").stdout)
+    (lock,) = hot["locks"]
+    assert lock["lock_hash"] == ACCOUNT.hash
+    assert (lock["newest_winner"], lock["estimated"]) == (won, 0)
+    by_lock = ("locks", "refusals", *where, "--lock", "account:7")
+    found = json.loads(run_waltz(*by_lock, "--json").stdout)
+    assert found["counted"] == hot["counted"] == len(found["refused"]) == lock["refusals"]
+    assert {each["winner"] for each in found["refused"]} == {won}
+    assert all(each["exact"] and each["lock"] == "account:7" for each in found["refused"])
+    assert "wrote it" in run_waltz(*by_lock, "--winner", str(won)).stdout
+    request_id = ":".join(map(str, found["refused"][0]["request_id"].values()))
+    of_one = run_waltz("locks", "refusals", *where, "--request-id", request_id, "--json")
+    assert json.loads(of_one.stdout)["refused"]
+    none = run_waltz("locks", "refusals", *where, "--winner", "999999", "--json")
+    assert json.loads(none.stdout)["refused"] == []
+
+
+@pytest.mark.processes
+def test_a_partition_that_does_not_exist_is_refused(cluster: RunningCluster) -> None:
+    done = run_waltz("locks", "top", "--cluster", cluster.coordinator, "--partition", "2")
+    assert done.returncode == 1
+    assert "there is no partition 2; expected 0 to 1" in done.stderr
+
+
+def test_locks_are_named_where_a_name_is_given() -> None:
+    assert lock_text(ACCOUNT.hash, []) == f"hash {ACCOUNT.hash & 0xFFFFFFFF:08x}"
+    assert lock_text(ACCOUNT.hash, ["account"]) == "account:7"
+    both = lock_text(ACCOUNT.hash, ["account", "user"])
+    assert both.startswith("account:7")
+    for name, number in (part.split(":") for part in both.split(" or ")):
+        assert PartitionLocalLock(name, int(number)).hash == ACCOUNT.hash
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0.0 s ago"), (119_900, "119.9 s ago"), (120_000, "2 min ago"), (7_200_000, "2 h ago")],
+)
+def test_an_age_is_a_short_number(milliseconds: int, text: str) -> None:
+    assert age_text(milliseconds) == text
