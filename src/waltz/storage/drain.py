@@ -210,7 +210,7 @@ class Drain:
             case ReplicaStateRequest():
                 return partition.replica_state(request)
             case RepairRequest():
-                partition.writer.repair(request.records)
+                partition.repair(request.records)
                 return SuccessResponse(*head)
             case AcceptDamageRequest():
                 partition.accepted_damage.add(request.session_id, request.damaged)
