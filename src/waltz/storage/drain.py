@@ -37,6 +37,7 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    NoteClientsRequest,
     RecordHeader,
     RecordHeaderListRequest,
     RecordHeaderListResponse,
@@ -214,6 +215,9 @@ class Drain:
                 return SuccessResponse(*head)
             case AcceptDamageRequest():
                 partition.accepted_damage.add(request.session_id, request.damaged)
+                return SuccessResponse(*head)
+            case NoteClientsRequest():
+                partition.note_clients(request.clients)
                 return SuccessResponse(*head)
             case _:
                 raise StorageError(f"{type(request).__name__} is not a request to a partition")

@@ -23,6 +23,7 @@ from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, Drain, failure
 from waltz.storage.durations import Durations
 from waltz.storage.journal.pacing import JournalPacing, LogWorked
+from waltz.storage.journal.partition_journal import JournalPart
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
@@ -261,6 +262,18 @@ class PartitionQueue:
         since = events[0].segment_before if events else chain.newest_segment
         async with self.turn:
             await self._workers.run_blocking(partial(journal.write, entries, since))
+
+    async def journal_part(self, first: TransactionId, last: TransactionId) -> JournalPart:
+        """Return what the journal has of the transactions from `first` on, with what waits to be
+        written. Raises as `command`, and OSError, CorruptionError."""
+
+        def part() -> JournalPart:
+            self.partition.promises.check_assigned()
+            journal = self.partition.journal
+            journal.write(self._pacing.flush(), self.partition.log.newest_segment)
+            return journal.part(first, last)
+
+        return await self.command(part)
 
     async def _call(self, function: Callable[[], T]) -> T:
         async with self.turn:

@@ -11,7 +11,7 @@ Source: Waltz Storage, "Messages"; Waltz Internals, "Sessions".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ParamSpec
@@ -41,8 +41,15 @@ from waltz.storage.log.segment_recovery import TornTail, Trust
 from waltz.storage.log.segments import SegmentChain
 from waltz.storage.permission import check_access, is_offline
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
-from waltz.wire.journal_entries import LogCut, RecordsRepaired, SessionBegan, SessionFenced
+from waltz.wire.journal_entries import (
+    ClientNoted,
+    LogCut,
+    RecordsRepaired,
+    SessionBegan,
+    SessionFenced,
+)
 from waltz.wire.storage_protocol import (
+    ClientNote,
     DamagedRange,
     ReplicaStateRequest,
     ReplicaStateResponse,
@@ -490,6 +497,13 @@ class StoragePartition:
             last = TransactionId(batch.next_transaction_id - 1)
             now = self._wall_milliseconds()
             self.journal.note(RecordsRepaired(batch.first_transaction_id, last, now))
+
+    def note_clients(self, clients: Sequence[ClientNote]) -> None:
+        """Note that these clients have mounted the partition."""
+        now = self._wall_milliseconds()
+        self.journal.note_clients(
+            [ClientNoted(client.client_id, now, *client[1:]) for client in clients]
+        )
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
         """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.

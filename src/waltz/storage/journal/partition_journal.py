@@ -170,11 +170,13 @@ class PartitionJournal:
 
     def part(self, first: TransactionId, last: TransactionId) -> JournalPart:
         """Return the entries that tell of the transactions from `first` to `last`, of one segment
-        and of a bounded number of times. Raises OSError, CorruptionError."""
+        and of a bounded number of times; none if `first` is not here. Raises OSError,
+        CorruptionError."""
         firsts = self._chain.segments.firsts
+        last = TransactionId(min(last, self._chain.next_transaction_id - 1))
+        if not 0 <= first <= last:
+            return JournalPart(b"", first)
         position = bisect_right(firsts, first) - 1
-        if position < 0:
-            return JournalPart(b"", TransactionId(last + 1))
         following = firsts[position + 1] if position + 1 < len(firsts) else last + 1
         last = TransactionId(min(last, following - 1))
         found = read_journal(self._place, firsts[position])
