@@ -91,6 +91,39 @@ class JournalFacts:
             return None
         return DurableInterval(piece.low, piece.high, self._clocks > piece.clocks)
 
+    def last_by(self, milliseconds: int, first: int, end: int) -> int | None:
+        """Return the last of the records from `first` to `end` - 1 that is known to have been
+        durable at a time; None: none is known to."""
+        for position in range(len(self._pieces) - 1, -1, -1):
+            piece = self._pieces[position]
+            following = end
+            if position + 1 < len(self._pieces):
+                following = min(end, self._pieces[position + 1].first)
+            is_known = piece.low is not None and piece.high is not None
+            if (
+                is_known
+                and (piece.high or 0) <= milliseconds
+                and max(piece.first, first) < following
+            ):
+                return following - 1
+        return None
+
+    def first_after(self, milliseconds: int, first: int, end: int) -> int | None:
+        """Return the first of the records from `first` to `end` - 1 that is known to have come to
+        the node after a time; None: none is known to."""
+        for position, piece in enumerate(self._pieces):
+            following = end
+            if position + 1 < len(self._pieces):
+                following = min(end, self._pieces[position + 1].first)
+            is_known = piece.low is not None and piece.high is not None
+            if (
+                is_known
+                and (piece.low or 0) >= milliseconds
+                and max(piece.first, first) < following
+            ):
+                return max(piece.first, first)
+        return None
+
     def session(self, transaction_id: int) -> SessionId | None:
         """Return the session that gave the transaction its ID; None: that is not recorded."""
         for found in reversed(self.sessions):
