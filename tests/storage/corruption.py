@@ -49,6 +49,7 @@ DIRECTORY: Final = "/storage"
 CONTROL_FILE: Final = "waltz-storage.ctl"
 NODE_FILE: Final = "waltz-storage.node"
 RESERVE_FILE: Final = "waltz-storage.reserve"
+ONLY_A_JOURNAL: Final = "nothing rests on a journal; what it tells is judged by its own tests"
 COMMON: Final = (CONTROL_FILE, NODE_FILE, RESERVE_FILE)
 
 Files = Mapping[str, bytes]
@@ -206,6 +207,8 @@ def carries_no_information(data_set: DataSet, case: Case, files: Files) -> str |
     changed = changed_paths(data_set, files)
     if changed == {RESERVE_FILE}:
         return "the reserve file has no content and is made anew"
+    if all(path.endswith(".jnl") for path in changed):
+        return ONLY_A_JOURNAL
     is_in_segments = all(path.endswith((".seg", ".idx")) for path in changed)
     if case.kind in ("stale", "swap") and is_in_segments and is_flawless(files):
         return OLD_RECORDS

@@ -18,7 +18,7 @@ from uuid import UUID
 Files = Mapping[str, bytes]
 """The content of each file by its path relative to the storage directory."""
 
-OURS_ALONE = re.compile(r"waltz-storage\.(node|reserve|trace)|\d+/damaged\.json")
+OURS_ALONE = re.compile(r"waltz-storage\.(node|reserve|trace)|\d+/damaged\.json|\d+/\d{19}\.jnl")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from uuid import UUID
@@ -89,6 +89,7 @@ def make_partition(
     number: int = 0,
     key: UUID = KEY,
     threshold: int = 1_000_000_000,
+    wall_milliseconds: Callable[[], int] = lambda: 1_700_000_000_001,
 ) -> StoragePartition:
     """A partition of the node, not opened."""
     return StoragePartition(
@@ -98,7 +99,7 @@ def make_partition(
         PartitionId(number),
         cluster_key=key,
         segment_bytes_threshold=threshold,
-        wall_milliseconds=lambda: 1_700_000_000_001,
+        wall_milliseconds=wall_milliseconds,
     )
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tests.shares import one_in
 from tests.storage.corruption import (
     OLD_RECORDS,
+    ONLY_A_JOURNAL,
     PLANS,
     Case,
     DataSet,
@@ -97,7 +98,8 @@ def test_there_are_more_than_200_000_cases(sets: dict[str, DataSet]) -> None:
 
 
 def test_what_carries_no_information_is_this_list(sets: dict[str, DataSet]) -> None:
-    """In our files: an empty file, and old records that are flawless in their old place."""
+    """In our files: an empty file, journals, and old records that are flawless in their old
+    place."""
     reasons: Counter[tuple[str, str]] = Counter()
     for name, data_set in sets.items():
         for case in all_cases(data_set):
@@ -112,6 +114,8 @@ def test_what_carries_no_information_is_this_list(sets: dict[str, DataSet]) -> N
     control = "the original keeps the creation time of its control file nowhere else"
     found = {name: {r: n for (of, r), n in reasons.items() if of == name and n} for name in NAMES}
     found["small"].pop(OLD_RECORDS, None)
+    for name in ("small", "aligned", "continued"):
+        assert found[name].pop(ONLY_A_JOURNAL) > 0
     assert found == {
         "small": {reserve: 1},
         "aligned": {reserve: 1},

@@ -67,7 +67,10 @@ def test_partitions_come_by_their_numbers() -> None:
 
 
 def test_segments_are_listed_with_what_is_missing_of_them() -> None:
+    """Journals are passed over."""
     files = {**without(FILES, segment_name(0, 5)), "0/damaged.json": b"{}", "0/7.seg": b""}
+    journal = segment_name(0, 5).replace(".seg", ".jnl")
+    files |= {journal: b"x", f"{journal}.new": b"x"}
     found = list_partition(disk_of(files), f"{ROOT}/0")
     assert found.partition_id == 0
     assert [(each.first, each.data_bytes) for each in found.segments] == [

@@ -118,7 +118,7 @@ def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
             await bench.put((one, other)[number % 2], append(number, 1))
         await bench.queue.command(lambda: None)
         assert bench.disk.counts[DiskOperation.SYNC] == 1
-        assert bench.disk.counts[DiskOperation.WRITE] == 2, "data and index"
+        assert bench.disk.counts[DiskOperation.WRITE] == 3, "data, index and journal"
         assert [len(connection.written) for connection in bench.connections] == [1, 1]
         assert [answer.sequence_number for answer in bench.answers(1)] == list(range(1, 20, 2))
 

@@ -17,6 +17,7 @@ from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
     LastSessionInfoRequest,
     MaxTransactionIdRequest,
+    NoteClientsRequest,
     OpenRequest,
     RecordHeaderListRequest,
     RecordHeaderRequest,
@@ -48,6 +49,7 @@ QUESTIONS: list[StorageMessage] = [
     MaxTransactionIdRequest(*HEAD, offline=False),
     ReplicaStateRequest(*HEAD),
     AcceptDamageRequest(*HEAD, ()),
+    NoteClientsRequest(*HEAD, ()),
 ]
 OFFLINE: list[StorageMessage] = [
     LastSessionInfoRequest(*HEAD, offline=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,8 @@ from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId, TransactionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,
+    JOURNAL_ANSWER_BYTES_MAX,
+    JOURNALS_SINCE,
     AdminFailureResponse,
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
@@ -21,6 +24,8 @@ from waltz.wire.admin_protocol import (
     AdminSuccessResponse,
     AssignedPartitionStatusRequest,
     AssignedPartitionStatusResponse,
+    JournalRequest,
+    JournalResponse,
     MetricsRequest,
     MetricsResponse,
     PartitionAccessRequest,
@@ -78,10 +83,30 @@ def test_every_golden_name_is_known() -> None:
 def test_code_5_has_the_worked_bytes_and_is_unused_in_version_0() -> None:
     """CX-07: one message sets both bits apart; the original has no such message."""
     access = PartitionAccessRequest(6, (P0, P2), readable=True, writable=False)
-    (frame,) = (frame for name, frame in OWN_FRAMES if name.startswith("A"))
+    (frame,) = (frame for name, frame in OWN_FRAMES if name.startswith("A") and name[1] != "3")
     assert ADMIN_CODEC.encode(access, 1) == frame
     assert ADMIN_CODEC.decode(frame[7:], 1) == access
     with pytest.raises(LocalProtocolError, match=r"not supported by version 0 .* upgrade"):
         ADMIN_CODEC.encode(access, 0)
     with pytest.raises(RemoteProtocolError, match="unknown message type 5"):
         ADMIN_CODEC.decode(frame[7:], 0)
+
+
+def test_the_journal_is_asked_for_in_version_3() -> None:
+    frames = dict(OWN_FRAMES)
+    messages: dict[str, Message] = {
+        "A3 journal request": JournalRequest(7, P2, T100, TransactionId(200)),
+        "A3 journal response": JournalResponse(7, P2, TransactionId(201), b"\1\2\3\4"),
+    }
+    for name, sent in messages.items():
+        assert ADMIN_CODEC.encode(sent, JOURNALS_SINCE) == frames[name]
+        assert ADMIN_CODEC.decode(frames[name][7:], JOURNALS_SINCE) == sent
+        with pytest.raises(LocalProtocolError, match=r"not supported by version 2 .* upgrade"):
+            ADMIN_CODEC.encode(sent, 2)
+
+
+def test_the_entries_of_a_journal_are_bounded() -> None:
+    answer = JournalResponse(7, P2, TransactionId(201), bytes(JOURNAL_ANSWER_BYTES_MAX))
+    assert ADMIN_CODEC.decode(ADMIN_CODEC.encode(answer, 3)[7:], 3) == answer
+    with pytest.raises(LocalProtocolError, match=f"at most {JOURNAL_ANSWER_BYTES_MAX}"):
+        ADMIN_CODEC.encode(replace(answer, entries=answer.entries + b"x"), 3)

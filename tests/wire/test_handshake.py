@@ -18,7 +18,7 @@ from waltz.wire.admin_protocol import (
     ADMIN_CLIENT_GREETING,
     ADMIN_CODEC,
     ADMIN_SERVER_GREETING,
-    GROWTH_SINCE,
+    JOURNALS_SINCE,
 )
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
@@ -32,7 +32,7 @@ from waltz.wire.frame import FRAME_HEADER, encode_frame
 from waltz.wire.handshake import HELLO_MAGIC, HELLO_VERSIONS_MAX, Hello, Link, decode_hello
 from waltz.wire.message import Codec
 from waltz.wire.storage_protocol import (
-    ACCEPTED_DAMAGE_SINCE,
+    CLIENT_NOTES_SINCE,
     STORAGE_CLIENT_GREETING,
     STORAGE_CODEC,
     STORAGE_SERVER_GREETING,
@@ -85,8 +85,8 @@ def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> Non
     """CS-02: the latest version that both have among ourselves, version 0 with the original."""
     latest = codec.versions[-1]
     assert codec.versions == tuple(range(latest + 1))
-    assert latest == (ACCEPTED_DAMAGE_SINCE if codec is STORAGE_CODEC else GROWTH_SINCE)
-    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4, 5), latest)):
+    assert latest == (CLIENT_NOTES_SINCE if codec is STORAGE_CODEC else JOURNALS_SINCE)
+    for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4, 5, 6), latest)):
         link = Link(codec, "")
         assert decode_hello(link.hello()[7:]).versions == codec.versions
         link.receive(Hello(versions, "peer").encode())

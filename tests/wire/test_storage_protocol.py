@@ -25,20 +25,25 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.header_columns import header_columns, no_headers
+from waltz.wire.journal_entries import NOTE_TEXT_BYTES_MAX
 from waltz.wire.message import Message
 from waltz.wire.records import STACK_FRAMES_MAX, RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import (
     BLOCKS_SINCE,
+    CLIENT_NOTES_MAX,
+    CLIENT_NOTES_SINCE,
     HEADERS_SINCE,
     STORAGE_CODEC,
     AcceptDamageRequest,
     AppendRecordsRequest,
+    ClientNote,
     DamagedRange,
     FailureResponse,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    NoteClientsRequest,
     OpenRequest,
     RecordHeaderListRequest,
     RecordHeaderListResponse,
@@ -143,6 +148,9 @@ OWN: dict[str, Message] = {
     "S2 record list, empty": RecordListResponse(S, 9, P, NONE),
     "S2 repair": RepairRequest(S, 11, P, RECORDS),
     "S3 header list": RecordHeaderListResponse(S, 8, P, header_columns(RECORDS)),
+    "S6 note clients": NoteClientsRequest(
+        S, 13, P, (ClientNote(ClientId(7), "orders", "", "10.0:1", "shop 2"),)
+    ),
     "S5 accept damage": AcceptDamageRequest(S, 12, P, DAMAGED),
     "S3 header list, empty": RecordHeaderListResponse(S, 8, P, no_headers(TransactionId(0))),
 }
@@ -174,6 +182,19 @@ def test_damaged_ranges_are_bounded() -> None:
     state = ReplicaStateResponse(S, 10, P, INFO, T100, KEY, True, True, (*damaged, DAMAGED[1]))
     with pytest.raises(LocalProtocolError, match=f"damaged: .* at most {DAMAGED_RANGES_MAX}"):
         STORAGE_CODEC.encode(state, 1)
+
+
+def test_the_texts_and_the_number_of_clients_to_note_are_bounded() -> None:
+    note = ClientNote(ClientId(7), "x" * NOTE_TEXT_BYTES_MAX, "", "", "")
+    request = NoteClientsRequest(S, 13, P, (note,) * CLIENT_NOTES_MAX)
+    frame = STORAGE_CODEC.encode(request, CLIENT_NOTES_SINCE)
+    assert STORAGE_CODEC.decode(frame[7:], CLIENT_NOTES_SINCE) == request
+    for wrong in ((note,) * (CLIENT_NOTES_MAX + 1), (note._replace(program="ä" * 128),)):
+        with pytest.raises(LocalProtocolError, match=r"clients: .* at most"):
+            STORAGE_CODEC.encode(NoteClientsRequest(S, 13, P, wrong), CLIENT_NOTES_SINCE)
+    longer = frame[7:].replace(b"\0\0\0\xff" + b"x" * 255, b"\0\0\1\0" + b"x" * 256, 1)
+    with pytest.raises(RemoteProtocolError, match=r"count 256 .* expected 0 to 255"):
+        STORAGE_CODEC.decode(longer, CLIENT_NOTES_SINCE)
 
 
 def test_a_server_of_before_version_4_is_told_the_state_without_the_refusal() -> None:

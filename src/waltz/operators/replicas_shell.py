@@ -7,7 +7,7 @@ must equal the log. Nothing is changed anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
@@ -28,7 +28,7 @@ from waltz.errors import (
     RemoteStorageError,
     UnavailableError,
 )
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.limits import CLIENT_CLOSE_SECONDS, RECORD_LIST_RECORDS_MAX
 from waltz.operators.conversation_shell import Conversation, talk_to_admin_port
 from waltz.reader.transaction_columns import TransactionColumns, columns_of_records
@@ -109,7 +109,9 @@ class ReplicaReader(Closable):
         A current replica equals the log up to any high-water mark that a server reported before
         this call: sessions only add to what is committed.
         """
-        return self._thread.call(self._read_replicas())
+        partition_ids = [PartitionId(number) for number in range(self.partition_count)]
+        coordinator = self._host.coordinator
+        return self._thread.call(read_replicas(coordinator, partition_ids, self._root))
 
     def marks(self, replica: Replica, asked: int) -> ReplicaMarks:
         """Return the marks of the node's copy, `last` at most `asked`.
@@ -151,21 +153,6 @@ class ReplicaReader(Closable):
         finally:
             self._thread.stop()
         self._release_host()
-
-    async def _read_replicas(self) -> list[Replica]:
-        coordinator = self._host.coordinator
-        placement = await read_placement(coordinator, self._root)
-        found = []
-        for partition_id in map(PartitionId, range(self.partition_count)):
-            try:
-                metadata = await read_partition_metadata(coordinator, partition_id, self._root)
-            except NoNodeError:
-                metadata = None
-            found += [
-                _replica(partition_id, node, placement.admin_ports.get(node), metadata)
-                for node in sorted(placement.holding(partition_id))
-            ]
-        return found
 
     async def _ask_marks(self, replica: Replica, asked: int) -> ReplicaMarks:
         question = AdminLastSessionInfoRequest(0, replica.partition_id)
@@ -217,7 +204,7 @@ class ReplicaReader(Closable):
         return records if len(records) <= count else records.slice(TransactionId(first), count)
 
     async def _talk(self, replica: Replica) -> Conversation:
-        address = _admin_address(replica)
+        address = admin_address(replica)
         if address not in self._talks:
             stack = AsyncExitStack()
             talk = await stack.enter_async_context(
@@ -231,7 +218,7 @@ class ReplicaReader(Closable):
         try:
             return await answer
         except UnavailableError:
-            _, stack = self._talks.pop(_admin_address(replica))
+            _, stack = self._talks.pop(admin_address(replica))
             await stack.aclose()
             raise
 
@@ -240,6 +227,25 @@ class ReplicaReader(Closable):
             await stack.aclose()
         self._talks.clear()
         await self._host.coordinator.close()
+
+
+async def read_replicas(
+    coordinator: Coordinator, partition_ids: Iterable[PartitionId], root: str = DEFAULT_ROOT
+) -> list[Replica]:
+    """Return the copies of the partitions that the cluster has, in order. Raises NoNodeError: there
+    is no cluster; CoordinatorLostError."""
+    placement = await read_placement(coordinator, root)
+    found = []
+    for partition_id in partition_ids:
+        try:
+            metadata = await read_partition_metadata(coordinator, partition_id, root)
+        except NoNodeError:
+            metadata = None
+        found += [
+            _replica(partition_id, node, placement.admin_ports.get(node), metadata)
+            for node in sorted(placement.holding(partition_id))
+        ]
+    return found
 
 
 async def _made(new_host: NewHost) -> tuple[Host, Callable[[], None]]:
@@ -259,7 +265,7 @@ def _replica(
     return Replica(partition_id, node, admin_port, is_current, state.closing_high_water_mark)
 
 
-def _admin_address(replica: Replica) -> Address:
+def admin_address(replica: Replica) -> Address:
     """Return the address of the node's admin port. Raises UnavailableError if the cluster does not
     know it."""
     if replica.admin_port is None:

@@ -23,6 +23,8 @@ from waltz.wire.admin_protocol import (
     AdminRecordListRequest,
     AdminSuccessResponse,
     AssignedPartitionStatusRequest,
+    JournalRequest,
+    JournalResponse,
     MetricsRequest,
     PartitionAccessRequest,
     PartitionAssignmentRequest,
@@ -75,6 +77,10 @@ class Administrator:
             case AdminRecordListRequest() | AdminLastSessionInfoRequest():
                 queue = self._assigned_queue(message.partition_id)
                 return await queue.command(partial(answer_of_partition, queue.partition, message))
+            case JournalRequest(number, partition_id, first, last):
+                queue = self._assigned_queue(partition_id)
+                part = await queue.journal_part(first, last)
+                return JournalResponse(number, partition_id, part.next_transaction_id, part.entries)
             case PartitionCountRequest():
                 await self._look()
                 return answer_of_node(self._state(), message)

@@ -37,6 +37,7 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    NoteClientsRequest,
     RecordHeader,
     RecordHeaderListRequest,
     RecordHeaderListResponse,
@@ -210,10 +211,13 @@ class Drain:
             case ReplicaStateRequest():
                 return partition.replica_state(request)
             case RepairRequest():
-                partition.writer.repair(request.records)
+                partition.repair(request.records)
                 return SuccessResponse(*head)
             case AcceptDamageRequest():
                 partition.accepted_damage.add(request.session_id, request.damaged)
+                return SuccessResponse(*head)
+            case NoteClientsRequest():
+                partition.note_clients(request.clients)
                 return SuccessResponse(*head)
             case _:
                 raise StorageError(f"{type(request).__name__} is not a request to a partition")

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
@@ -21,6 +22,8 @@ from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, Drain, failure
 from waltz.storage.durations import Durations
+from waltz.storage.journal.pacing import JournalPacing, LogWorked
+from waltz.storage.journal.partition_journal import JournalPart
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
@@ -104,6 +107,7 @@ class PartitionQueue:
         self._call_began: float | None = None
         self._next_transaction_id = partition.log.next_transaction_id
         """As it was when the last call returned."""
+        self._pacing = JournalPacing()
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
         """Return the partition's state; None: it is not assigned."""
@@ -173,7 +177,9 @@ class PartitionQueue:
 
         def close() -> None:
             self._stopped = True
-            self.partition.close()
+            partition = self.partition
+            partition.journal.write(self._pacing.flush(), partition.log.newest_segment)
+            partition.close()
 
         await self.command(close)
 
@@ -181,11 +187,14 @@ class PartitionQueue:
         """Process requests until the queue is stopped or the partition has failed."""
         try:
             while not self._stopped:
-                for work in _in_turn(await self._mailbox.drain(None)):
+                deadline = self._pacing.deadline
+                for work in _in_turn(await self._mailbox.drain(deadline)):
                     if isinstance(work, list):
                         await self._process(work)
                     else:
                         await self._perform(work)
+                if deadline is not None and self._clock.now() >= deadline:
+                    await self._keep_journal([])
         except Exception as error:
             log.exception("partition_failed partition=%d", self.partition.partition_id)
             self.failed = error
@@ -204,7 +213,7 @@ class PartitionQueue:
         partition = self.partition
         had_failed = partition.writer.failure is not None
         messages = [request.message for request in requests]
-        answers = await self._call(Drain(partition, messages).run)
+        answers, worked = await self._call(partial(self._drain, messages))
         by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
@@ -216,6 +225,55 @@ class PartitionQueue:
         if partition.writer.failure is not None and not had_failed:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
+        if worked is not None:
+            await self._keep_journal([worked])
+
+    def _drain(
+        self, messages: Sequence[StorageMessage]
+    ) -> tuple[Sequence[StorageMessage], LogWorked | None]:
+        """Return the answers, and what there is to note of the drain. Runs in a thread."""
+        partition = self.partition
+        chain, journal, wall = partition.log, partition.journal, self._clock.wall_milliseconds
+        segment, last, began = chain.newest_segment, chain.next_transaction_id - 1, wall()
+        answers = Drain(partition, messages).run()
+        notes = journal.take_notes()
+        if partition.writer.failure is not None or not chain.is_open:
+            return answers, None
+        now_last = chain.next_transaction_id - 1
+        if now_last == last and not notes:
+            return answers, None
+        return answers, LogWorked(
+            journal.openings,
+            segment,
+            chain.newest_segment,
+            TransactionId(last),
+            began,
+            TransactionId(now_last),
+            wall(),
+            notes,
+        )
+
+    async def _keep_journal(self, events: Sequence[LogWorked]) -> None:
+        """Let the journal have what is due. The answers to all that it tells of were sent."""
+        entries = self._pacing.step(events, self._clock.now())
+        if not entries:
+            return
+        journal, chain = self.partition.journal, self.partition.log
+        since = events[0].segment_before if events else chain.newest_segment
+        async with self.turn:
+            await self._workers.run_blocking(partial(journal.write, entries, since))
+
+    async def journal_part(self, first: TransactionId, last: TransactionId) -> JournalPart:
+        """Return what the journal has of the transactions from `first` on, with what waits to be
+        written. Raises as `command`, and OSError, CorruptionError."""
+
+        def part() -> JournalPart:
+            self.partition.promises.check_assigned()
+            journal = self.partition.journal
+            journal.write(self._pacing.flush(), self.partition.log.newest_segment)
+            return journal.part(first, last)
+
+        return await self.command(part)
 
     async def _call(self, function: Callable[[], T]) -> T:
         async with self.turn:

@@ -11,7 +11,7 @@ Source: Waltz Storage, "Messages"; Waltz Internals, "Sessions".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ParamSpec
@@ -32,6 +32,7 @@ from waltz.storage.directory.control_struct import ASSIGNED, FRESH, PartitionInf
 from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.directory.space import SpaceAccount, is_no_space
 from waltz.storage.directory.trace_file import TRACE_FILE_NAME
+from waltz.storage.journal.partition_journal import PartitionJournal
 from waltz.storage.log.checked_records import ScrubStep
 from waltz.storage.log.damage import Damage, damage_text, left_of, range_text
 from waltz.storage.log.listing import holds_segments
@@ -40,7 +41,15 @@ from waltz.storage.log.segment_recovery import TornTail, Trust
 from waltz.storage.log.segments import SegmentChain
 from waltz.storage.permission import check_access, is_offline
 from waltz.types import NO_SESSION, NOTHING, PartitionId, SessionId, TransactionId
+from waltz.wire.journal_entries import (
+    ClientNoted,
+    LogCut,
+    RecordsRepaired,
+    SessionBegan,
+    SessionFenced,
+)
 from waltz.wire.storage_protocol import (
+    ClientNote,
     DamagedRange,
     ReplicaStateRequest,
     ReplicaStateResponse,
@@ -202,6 +211,14 @@ class StoragePartition:
             wall_milliseconds=wall_milliseconds,
             keep_trace=self.promises.keep_trace,
         )
+        self.journal = PartitionJournal(
+            self._home,
+            control_file.directory_id,
+            self.log,
+            segment_bytes_threshold=segment_bytes_threshold,
+            wall_milliseconds=wall_milliseconds,
+        )
+        self._wall_milliseconds = wall_milliseconds
         self.writer = Writer(self.log, space)
         self.accepted_damage = AcceptedDamage(self.log, partition_id)
         self._durable_next: TransactionId | None = None
@@ -256,6 +273,7 @@ class StoragePartition:
         many, that is not a torn tail: a replica that acknowledged them must not vote as if it had
         not. The partition then durably promises no session, like a blank one, so that it is filled
         up before its vote counts."""
+        self.journal.opened()
         is_proof, trace = self.promises.is_ours, None
         if is_traced := self.promises.is_traced:
             trace = self.promises.trace()
@@ -349,6 +367,7 @@ class StoragePartition:
             self.promises.check_assigned()
         self.writer.carry_out(self.promises.reset)
         self.log.segments.close()
+        self.journal.opened()
         self.damage = self.writer.failure = self.loss = None
         if delete_files:
             self.log.segments.remove_all()
@@ -396,6 +415,7 @@ class StoragePartition:
         self.check_healthy()
         if not offline and session_id > fence:
             self.writer.carry_out(self.promises.raise_fence, session_id)
+            self.journal.note(SessionFenced(session_id, self._wall_milliseconds()))
 
     def check_healthy(self) -> None:
         """Raises StorageError: the reason for which the partition refuses all service."""
@@ -427,7 +447,9 @@ class StoragePartition:
         if last_transaction_id < info.local_low_water_mark:
             lowered = replace(info, local_low_water_mark=last_transaction_id)
             self.writer.carry_out(self.promises.update, lowered)
+        began = self._wall_milliseconds()
         self.writer.carry_out(self.log.truncate, last_transaction_id, accepted)
+        self.journal.note(LogCut(last_transaction_id, began))
         return last_transaction_id
 
     def set_low_water_mark(self, session_id: SessionId, low_water_mark: TransactionId) -> None:
@@ -466,6 +488,22 @@ class StoragePartition:
         self.writer.carry_out(self.log.write_index)
         self.writer.carry_out(self.promises.update, started)
         self.loss = None
+        self.journal.note(SessionBegan(session_id, low_water_mark, self._wall_milliseconds()))
+
+    def repair(self, batch: RecordBatch) -> None:
+        """Durably replace damaged records by `batch`. Raises as `Writer.repair`."""
+        self.writer.repair(batch)
+        if len(batch):
+            last = TransactionId(batch.next_transaction_id - 1)
+            now = self._wall_milliseconds()
+            self.journal.note(RecordsRepaired(batch.first_transaction_id, last, now))
+
+    def note_clients(self, clients: Sequence[ClientNote]) -> None:
+        """Note that these clients have mounted the partition."""
+        now = self._wall_milliseconds()
+        self.journal.note_clients(
+            [ClientNoted(client.client_id, now, *client[1:]) for client in clients]
+        )
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
         """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.

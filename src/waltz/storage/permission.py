@@ -4,7 +4,7 @@
     writes    append, truncate, set low-water mark, repair: they change the replica
     reads     record, record header, and their lists: they return records
     either    last session info, max transaction ID, replica state: the questions of a session;
-              accept damage: it changes nothing that is kept
+              accept damage: it changes nothing that is kept; note clients: nothing rests on it
 
 A recovering server asks the last kind first. So a replica that takes writes but no reads is a full
 member of a session, but nothing is read or copied from it; a replica that takes reads but no writes

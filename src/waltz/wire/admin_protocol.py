@@ -1,8 +1,8 @@
-"""Messages between tools and the admin port of a storage node: protocol A, versions 0 to 2.
+"""Messages between tools and the admin port of a storage node: protocol A, versions 0 to 3.
 
 Owns the messages. There is no session here: these requests bypass fencing. Version 0 is the Java
 original's; version 1 adds code 5, which the original left out; version 2 is that of nodes that
-follow when the cluster gets more partitions.
+follow when the cluster gets more partitions; version 3 asks for the journal next to the records.
 Source: Waltz Storage, "Administration".
 """
 
@@ -22,6 +22,7 @@ from waltz.wire.fields import (
     PARTITION_IDS,
     TEXT,
     UUID_16,
+    Blob,
     ListOf,
     Pair,
 )
@@ -35,7 +36,14 @@ ADMIN_SERVER_GREETING: Final = "Waltz Storage Admin Server"
 GROWTH_SINCE: Final = 2
 """The version of nodes that follow when the cluster gets more partitions."""
 
+JOURNALS_SINCE: Final = 3
+"""The version of nodes that keep a journal next to their records."""
+
+JOURNAL_ANSWER_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of journal entries in one answer; no journal file is larger."""
+
 STATUSES: Final = ListOf(Pair(INT, BOOLEAN), PARTITIONS_MAX)
+JOURNAL_ENTRIES: Final = Blob("length, then journal entries", JOURNAL_ANSWER_BYTES_MAX)
 
 
 @message_fields
@@ -145,9 +153,29 @@ class PartitionCountResponse(AdminMessage):
     partition_count: Annotated[int, INT]
 
 
+@message(17, since=JOURNALS_SINCE)
+class JournalRequest(AdminMessage):
+    """Ask what the node has noted of the transactions from the first to the last."""
+
+    partition_id: Annotated[PartitionId, INT]
+    first_transaction_id: Annotated[TransactionId, LONG]
+    last_transaction_id: Annotated[TransactionId, LONG]
+
+
+@message(18, since=JOURNALS_SINCE)
+class JournalResponse(AdminMessage):
+    """Journal entries, as a journal file has them after its header, with the checksums of an answer
+    that begins with them. They tell of the transactions from the first one asked for to the one
+    before the next, from which on the rest may be asked for."""
+
+    partition_id: Annotated[PartitionId, INT]
+    next_transaction_id: Annotated[TransactionId, LONG]
+    entries: Annotated[bytes, JOURNAL_ENTRIES]
+
+
 ADMIN_CODEC: Final = Codec(
     ord("A"),
-    (0, 1, GROWTH_SINCE),
+    (0, 1, GROWTH_SINCE, JOURNALS_SINCE),
     (
         AdminSuccessResponse,
         AdminFailureResponse,
@@ -165,5 +193,7 @@ ADMIN_CODEC: Final = Codec(
         AssignedPartitionStatusResponse,
         PartitionCountRequest,
         PartitionCountResponse,
+        JournalRequest,
+        JournalResponse,
     ),
 )

@@ -232,19 +232,22 @@ class Blob:
 class Text:
     """UTF-8 after its length in bytes; never null."""
 
-    name = "text"
     size_min = 4
+
+    def __init__(self, name: str = "text", size_max: int = TEXT_BYTES_MAX) -> None:
+        self.name = name
+        self._size_max = size_max
 
     def write(self, parts: list[bytes], value: str) -> None:
         # What UTF-8 cannot express becomes a question mark, as in the original: a file name with
         # odd bytes must not keep an error message from being sent.
         data = value.encode("utf-8", "replace")
-        check_size(len(data), TEXT_BYTES_MAX)
+        check_size(len(data), self._size_max)
         parts += (_INT.pack(len(data)), data)
 
     def read(self, reader: Reader) -> str:
         start = reader.position
-        data = reader.take(reader.count(TEXT_BYTES_MAX, 1))
+        data = reader.take(reader.count(self._size_max, 1))
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -367,7 +370,7 @@ class Pair(Generic[A, B]):
 class Structure(Generic[T]):
     """The attributes of a value, one after the other, in the order of `fields`."""
 
-    def __init__(self, name: str, kind: Callable[..., T], **fields: AnyField) -> None:
+    def __init__(self, name: str, kind: Callable[..., T], /, **fields: AnyField) -> None:
         self.name = name
         self.fields = fields
         self.size_min = sum(field.size_min for field in fields.values())

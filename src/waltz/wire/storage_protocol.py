@@ -1,11 +1,12 @@
-"""Messages between servers and storage nodes: protocol S, versions 0 to 5.
+"""Messages between servers and storage nodes: protocol S, versions 0 to 6.
 
 Owns the messages. Answers repeat session ID, sequence number and partition ID of their request; any
 request may be answered by a failure. `offline` is true only from the recovery tool.
 Version 0 is the Java original's; version 1 adds what a replica says of its damage, and repair;
 version 2 carries lists of records as the block that lies on disk, version 3 those of headers as
 columns; version 4 has a replica say why it would refuse an append; version 5 lets a session go on
-with records that every replica has lost.
+with records that every replica has lost; version 6 tells nodes which clients have mounted a
+partition.
 Source: Waltz Storage, "Messages".
 """
 
@@ -13,15 +14,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
 from waltz.record import Record, RecordBatch
-from waltz.types import PartitionId, SessionId, TransactionId
+from waltz.types import ClientId, PartitionId, SessionId, TransactionId
 from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
-from waltz.wire.fields import BOOLEAN, INT, LENIENT_TEXT, LONG, NULLABLE_TEXT, UUID_16, Optional
+from waltz.wire.fields import (
+    BOOLEAN,
+    INT,
+    LENIENT_TEXT,
+    LONG,
+    NULLABLE_TEXT,
+    UUID_16,
+    ListOf,
+    Optional,
+    Structure,
+    Text,
+)
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
+from waltz.wire.journal_entries import NOTE_TEXT_BYTES_MAX
 from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
 from waltz.wire.records import (
     DAMAGED_RANGES,
@@ -54,6 +67,10 @@ BLOCKS_SINCE: Final = 2
 HEADERS_SINCE: Final = 3
 REFUSALS_SINCE: Final = 4
 ACCEPTED_DAMAGE_SINCE: Final = 5
+CLIENT_NOTES_SINCE: Final = 6
+
+CLIENT_NOTES_MAX: Final = 1_000
+"""Clients in one request to note them."""
 
 _APPEND_START: Final = struct.Struct(">Bqqi")
 
@@ -243,6 +260,38 @@ class AcceptDamageRequest(StorageMessage):
     damaged: Annotated[tuple[DamagedRange, ...], DAMAGED_RANGES]
 
 
+class ClientNote(NamedTuple):
+    """A client that has mounted a partition, as its server knows it; any text may be empty."""
+
+    client_id: ClientId
+    name: str
+    principal: str
+    """The name in the client's verified certificate."""
+    address: str
+    program: str
+    """Program and version, as the client tells."""
+
+
+CLIENT_NOTE_TEXT: Final = Text(f"text of at most {NOTE_TEXT_BYTES_MAX} bytes", NOTE_TEXT_BYTES_MAX)
+CLIENT_NOTE: Final = Structure(
+    "client",
+    ClientNote,
+    client_id=INT,
+    name=CLIENT_NOTE_TEXT,
+    principal=CLIENT_NOTE_TEXT,
+    address=CLIENT_NOTE_TEXT,
+    program=CLIENT_NOTE_TEXT,
+)
+
+
+@message(23, since=CLIENT_NOTES_SINCE)
+class NoteClientsRequest(StorageMessage):
+    """Note in the partition's journal that these clients have mounted it. Answered by success, at
+    once: nothing of a journal is promised."""
+
+    clients: Annotated[tuple[ClientNote, ...], ListOf(CLIENT_NOTE, CLIENT_NOTES_MAX)]
+
+
 STORAGE_CODEC: Final = Codec(
     STORAGE_MAGIC,
     (
@@ -252,6 +301,7 @@ STORAGE_CODEC: Final = Codec(
         HEADERS_SINCE,
         REFUSALS_SINCE,
         ACCEPTED_DAMAGE_SINCE,
+        CLIENT_NOTES_SINCE,
     ),
     (
         OpenRequest,
@@ -276,5 +326,6 @@ STORAGE_CODEC: Final = Codec(
         ReplicaStateResponse,
         RepairRequest,
         AcceptDamageRequest,
+        NoteClientsRequest,
     ),
 )

@@ -25,7 +25,7 @@ from waltz.wire.records import (
     SESSION_INFO,
     STACK_FRAME,
 )
-from waltz.wire.storage_protocol import STORAGE_CODEC
+from waltz.wire.storage_protocol import CLIENT_NOTE, STORAGE_CODEC
 
 _INTRODUCTION: Final = f"""\
 # Wire format
@@ -63,6 +63,7 @@ _COMPOSITES: Final = (
     SESSION_INFO,
     STACK_FRAME,
     DAMAGED_RANGE,
+    CLIENT_NOTE,
     *(ADDRESS, SERVER, PARTITION),
     REJECTION,
 )

@@ -29,6 +29,7 @@ from waltz.storage.inspection.walk import open_view, read_run
 from waltz.storage.log.segment import (
     DATA_SUFFIX,
     INDEX_SUFFIX,
+    JOURNAL_SUFFIX,
     NAME_DIGITS,
     SEGMENT_HEADER_BYTES,
 )
@@ -37,6 +38,11 @@ from waltz.types import PartitionId, TransactionId
 SEGMENT_NAME: Final = re.compile(
     rf"(\d{{{NAME_DIGITS}}})({re.escape(DATA_SUFFIX)}|{re.escape(INDEX_SUFFIX)})", re.ASCII
 )
+JOURNAL_NAME: Final = re.compile(
+    rf"\d{{{NAME_DIGITS}}}{re.escape(JOURNAL_SUFFIX)}(\.new)?", re.ASCII
+)
+"""The name of a journal, or of one that replaces it: nothing of what a node holds rests on it."""
+
 CONTROL_FILE_BYTES_MAX: Final = CONTROL_HEADER.size + PARTITION_BYTES * (PARTITIONS_MAX + 1)
 PARTITION_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -143,7 +149,7 @@ class PartitionFiles:
     partition_id: PartitionId | None
     segments: tuple[SegmentFiles, ...]
     others: tuple[str, ...]
-    """Names of files that belong to no segment."""
+    """Names of files that belong to no segment, journals aside."""
 
     def path(self, first: TransactionId, suffix: str) -> str:
         return f"{self.directory}/{first:0{NAME_DIGITS}d}{suffix}"
@@ -173,7 +179,8 @@ def list_partition(disk: Disk, directory: str) -> PartitionFiles:
     for name in disk.list_directory(directory):
         match = SEGMENT_NAME.fullmatch(name)
         if match is None:
-            others.append(name)
+            if JOURNAL_NAME.fullmatch(name) is None:
+                others.append(name)
             continue
         try:
             size = file_size(disk, f"{directory}/{name}")

@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
 from waltz.storage.log.damage import DAMAGE_FILE_NAME, KnownDamage
 from waltz.storage.log.listing import find_segments, segment_names
 from waltz.storage.log.segment import (
     DATA_SUFFIX,
     INDEX_SUFFIX,
+    JOURNAL_SUFFIX,
     SET_ASIDE_SUFFIX,
     Segment,
     SegmentHome,
@@ -103,13 +105,18 @@ class OpenSegments:
         self._damage.ranges = ()
 
     def remove(self, first: TransactionId) -> None:
-        """Remove both files, the index first and durably, so that it never names missing data."""
+        """Remove both files, the index first and durably, so that it never names missing data; then
+        the journal."""
         disk = self._home.disk
         for suffix in (INDEX_SUFFIX, DATA_SUFFIX):
             path = self._home.path(first, suffix)
             if disk.exists(path):
                 disk.remove(path)
                 disk.sync_directory(self._home.directory)
+        with suppress(OSError):
+            # Nothing rests on a journal, nor on its absence.
+            if disk.exists(path := self._home.path(first, JOURNAL_SUFFIX)):
+                disk.remove(path)
 
     def remove_all(self) -> None:
         """Remove all segments from the disk, the newest first; none may be open. Raises OSError."""
@@ -118,7 +125,8 @@ class OpenSegments:
         if not disk.exists(directory):
             return
         for name in disk.list_directory(directory):
-            if name.startswith(DAMAGE_FILE_NAME) or name.endswith(SET_ASIDE_SUFFIX):
+            is_ours_alone = JOURNAL_SUFFIX in name or name.startswith(DAMAGE_FILE_NAME)
+            if is_ours_alone or name.endswith(SET_ASIDE_SUFFIX):
                 disk.remove(f"{directory}/{name}")
         disk.sync_directory(directory)
         names = [segment_names(self._home, suffix) for suffix in (DATA_SUFFIX, INDEX_SUFFIX)]

@@ -50,11 +50,15 @@ SEGMENT_HEADER_BYTES: Final = SEGMENT_HEADER.size
 INDEX_ENTRY_BYTES: Final = ENTRY_BYTES
 DATA_SUFFIX: Final = ".seg"
 INDEX_SUFFIX: Final = ".idx"
+JOURNAL_SUFFIX: Final = ".jnl"
 NAME_DIGITS: Final = 19
 
 
 PARTITION_PLACE: Final = 16
 """The byte of a record at which the partition ID of its request ID begins, 4 bytes long."""
+
+CHECKSUM_BYTES: Final = 4
+"""Bytes of the checksum at the end of a record."""
 
 SET_ASIDE_SUFFIX: Final = ".damaged"
 """The ending that a data file with foreign content gets when a new one takes its place."""
@@ -302,6 +306,12 @@ class Segment:
                 " is of another partition"
             )
         return batch
+
+    def checksum(self, transaction_id: TransactionId) -> int:
+        """Return the last four bytes of the record, which is here: its checksum, unless it is
+        damaged. Raises CorruptionError, OSError."""
+        end = int(self._offsets(transaction_id - self.first_transaction_id, 1)[1])
+        return int.from_bytes(self.data_file.read_at(end - CHECKSUM_BYTES, CHECKSUM_BYTES))
 
     def _tell_fault(self, batch: RecordBatch, start: int) -> NoReturn:
         """Raise CorruptionError for the bytes read at `start`, where the index has `batch`."""

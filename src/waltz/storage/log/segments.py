@@ -181,6 +181,24 @@ class SegmentChain:
         return FIRST if last is None else last.next_transaction_id
 
     @property
+    def newest_segment(self) -> TransactionId:
+        """First transaction ID of the segment that takes appends."""
+        last = self.segments.last
+        return FIRST if last is None else last.first_transaction_id
+
+    def checksum(self, transaction_id: TransactionId) -> int | None:
+        """Return the checksum of a record as it lies on the disk, 0 for `NOTHING`; None: there is
+        no such record, or it cannot be read."""
+        if transaction_id == NOTHING:
+            return 0
+        if not FIRST <= transaction_id < self.next_transaction_id:
+            return None
+        try:
+            return self.segments.of(transaction_id).checksum(transaction_id)
+        except (CorruptionError, OSError):
+            return None
+
+    @property
     def damage(self) -> Damage:
         """Ranges of records that cannot be trusted and await repair, ascending; all other records
         are served."""

@@ -1,0 +1,87 @@
+"""What a journal keeps when its file is full."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.storage.support import t
+from waltz.storage.journal.thinning import (
+    CLIENTS_KEPT_MAX,
+    CLIENTS_PART,
+    JOURNAL_BYTES_MAX,
+    JOURNAL_BYTES_MIN,
+    entry_bytes,
+    journal_bytes_max,
+    kept_clients,
+    thinned,
+)
+from waltz.types import ClientId, SessionId
+from waltz.wire.journal_entries import (
+    ClientNoted,
+    DurableTime,
+    JournalEntry,
+    JournalOpened,
+    LogCut,
+    SessionBegan,
+    SessionFenced,
+)
+
+
+def at(last: int) -> DurableTime:
+    return DurableTime(t(last), last, 0)
+
+
+def note(client: int, name: str = "") -> ClientNoted:
+    return ClientNoted(ClientId(client), 0, name, "", "", "")
+
+
+def test_a_journal_takes_a_thousandth_of_a_segment_within_bounds() -> None:
+    assert journal_bytes_max(1) == JOURNAL_BYTES_MIN
+    assert journal_bytes_max(200 * 1024 * 1024) == 200 * 1024
+    assert journal_bytes_max(2**40) == JOURNAL_BYTES_MAX
+
+
+def test_the_older_half_of_the_times_loses_every_second_one() -> None:
+    assert thinned([*map(at, range(12))], 10_000) == [*map(at, (0, 2, 4, 6, 7, 8, 9, 10, 11))]
+
+
+def test_all_but_times_and_superseded_notes_stay_while_there_is_room() -> None:
+    entries: list[JournalEntry] = [
+        JournalOpened(t(0), 1), note(1, "a"), LogCut(t(0), 2), note(2),
+        SessionBegan(SessionId(1), t(0), 3), SessionFenced(SessionId(2), 4), note(1, "b"),
+    ]  # fmt: skip
+    assert thinned(entries, 10_000) == [each for each in entries if each != note(1, "a")]
+
+
+def test_the_oldest_entries_go_together_with_all_before_them_but_for_clients() -> None:
+    cuts = [LogCut(t(number), number) for number in range(100)]
+    room = 40 * entry_bytes(cuts[0])
+    found = thinned([note(1), *cuts], room)
+    assert found[0] == note(1)
+    assert found[1:] == cuts[-len(found) + 1 :]
+    assert sum(map(entry_bytes, found)) <= room * 7 // 8 + entry_bytes(cuts[0])
+
+
+def test_the_client_noted_first_is_forgotten_first() -> None:
+    notes = [note(number) for number in range(CLIENTS_KEPT_MAX + 5)]
+    assert kept_clients(notes, JOURNAL_BYTES_MAX) == notes[5:]
+    room = entry_bytes(note(0)) * 3 * CLIENTS_PART
+    assert kept_clients(notes, room) == notes[-3:]
+    assert kept_clients([note(1, "a"), note(2), note(1, "b")], room) == [note(2), note(1, "b")]
+
+
+ENTRY = st.one_of(
+    st.builds(at, st.integers(0, 50)),
+    st.builds(note, st.integers(0, 9), st.text(max_size=5)),
+    st.builds(lambda number: LogCut(t(number), number), st.integers(0, 50)),
+    st.builds(lambda number: SessionFenced(SessionId(number), 1), st.integers(0, 50)),
+)
+
+
+@given(st.lists(ENTRY, max_size=200), st.integers(200, 5_000))
+def test_what_is_kept_fits_and_is_in_order(entries: list[JournalEntry], room: int) -> None:
+    found = thinned(entries, room)
+    assert sum(map(entry_bytes, found)) <= room * 7 // 8 + room // CLIENTS_PART
+    position = iter(map(id, entries))
+    assert all(id(each) in position for each in found if not isinstance(each, ClientNoted))
