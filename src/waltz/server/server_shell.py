@@ -39,6 +39,13 @@ from waltz.limits import (
 from waltz.server.clients.client_connection import answer_without_partition, may_overtake
 from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
+from waltz.server.clients.mounted_clients import (
+    CLIENTS_LOOK_SECONDS,
+    AppliedByClients,
+    ClientsLook,
+    ConnectionFacts,
+    look_at_clients,
+)
 from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
 from waltz.server.feeding.feed_cache import FeedCache
@@ -73,6 +80,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.clients_protocol import AppliedMarks, ClientsRequest
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     GrowthReport,
@@ -143,6 +151,8 @@ class Server:
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )
+        self._applied = AppliedByClients()
+        self._look: ClientsLook | None = None
         self._backlog_bytes_peak = 0
         self._errands: dict[asyncio.Task[None], None] = {}
         self._partitions = RunningPartitions(
@@ -269,6 +279,7 @@ class Server:
     def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
         if isinstance(event, ConnectionLost):
             self._directory.forget(event.connection_id)
+            self._applied.forget(event.connection_id)
         self._partitions.tell_all(event)
 
     async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
@@ -299,6 +310,9 @@ class Server:
             if parts := [answer for answer in answers if answer is not None]:
                 self._clients.send(client.connection_id, parts)
         for message in for_server:
+            if type(message) is AppliedMarks:
+                self._note_applied(client, message)
+                continue
             # Beside the connection, whose partitions need not wait for storage nodes and others.
             while client.questions >= SERVER_QUESTIONS_MAX:
                 await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
@@ -329,6 +343,9 @@ class Server:
             return PartitionProblems(message.request_number, told_problems(self.state()))
         if isinstance(message, PartitionReportsRequest):
             return await self._reports(message)
+        if isinstance(message, ClientsRequest):
+            now = self.host.clock.now()
+            return self._look_at_clients(now).answer(message.request_number, message.after, now)
         if isinstance(message, CoordinatorRequest):
             return CoordinatorLocation(message.request_number, self._config.coordinator_location)
         if isinstance(message, GrowthRequest):
@@ -357,6 +374,28 @@ class Server:
                 return RemovePreferredPartitionResponse(request_id, result)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    def _note_applied(self, client: ConnectedClient, message: AppliedMarks) -> None:
+        """Keep the marks of partitions that this connection has mounted here."""
+        now, client_id = self.host.clock.now(), client.sorter.client_id
+        for mark in message.marks:
+            partition = self._partitions.running.get(mark.partition_id)
+            if partition is None or client_id is None:
+                continue
+            if partition.machine.mounts.speaks(client.connection_id, client_id):
+                self._applied.note(client.connection_id, mark, now)
+
+    def _look_at_clients(self, now: float) -> ClientsLook:
+        if self._look is None or now - self._look.at >= CLIENTS_LOOK_SECONDS:
+
+            def connection_of(connection_id: int) -> ConnectionFacts | None:
+                client = self._clients.find(connection_id)
+                return None if client is None else client.facts()
+
+            running = sorted(self._partitions.running.items())
+            facts = [partition.machine.facts(now) for _, partition in running]
+            self._look = look_at_clients(facts, connection_of, self._applied, now)
+        return self._look
 
     async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
         """Ask the replicas of the partitions that are wanted and this server's."""

@@ -367,7 +367,7 @@ class Pair(Generic[A, B]):
 class Structure(Generic[T]):
     """The attributes of a value, one after the other, in the order of `fields`."""
 
-    def __init__(self, name: str, kind: Callable[..., T], **fields: AnyField) -> None:
+    def __init__(self, name: str, kind: Callable[..., T], /, **fields: AnyField) -> None:
         self.name = name
         self.fields = fields
         self.size_min = sum(field.size_min for field in fields.values())

@@ -130,6 +130,11 @@ class Sorter:
         """As the partitions saw it last."""
 
     @property
+    def client_id(self) -> ClientId | None:
+        """The client that the connection's first message was from; None before it."""
+        return self._client_id
+
+    @property
     def has_mounted(self) -> bool:
         """Whether the connection has asked for a mount yet."""
         return self._sequence is not None
@@ -280,8 +285,7 @@ class Mounts:
 
     def is_valid(self, peer: ClientPeer) -> bool:
         """Whether the messages of `peer` count: the last mount of its client came from it."""
-        known = self._registrations.get(peer.client_id)
-        return known is not None and known.peer.connection_id == peer.connection_id
+        return self.speaks(peer.connection_id, peer.client_id)
 
     def is_repeated(self, peer: ClientPeer) -> bool:
         """Whether `peer` repeats what another connection has sent.
@@ -303,6 +307,15 @@ class Mounts:
     def has(self, client_id: ClientId) -> bool:
         """Whether a connection speaks for the client."""
         return client_id in self._registrations
+
+    def peers(self) -> list[ClientPeer]:
+        """Return the connections that speak for their clients."""
+        return [known.peer for known in self._registrations.values()]
+
+    def speaks(self, connection_id: int, client_id: ClientId) -> bool:
+        """Whether this connection speaks for the client."""
+        known = self._registrations.get(client_id)
+        return known is not None and known.peer.connection_id == connection_id
 
     def connection_ids(self) -> list[int]:
         return [known.peer.connection_id for known in self._registrations.values()]
