@@ -19,6 +19,7 @@ from waltz.wire.clients_protocol import (
     MOUNTS_TOLD_MAX,
     UNKNOWN_TIME,
     AppliedMark,
+    ClientsRequest,
     MountEntry,
     PartitionMark,
 )
@@ -115,13 +116,13 @@ def test_clients_come_in_pages_in_the_order_of_their_connections() -> None:
     found = look(partition(P0, 9, *[mount(number) for number in range(count, 0, -1)]))
     numbers: list[int] = []
     while True:
-        page = found.answer(5, numbers[-1] if numbers else 0, 100.25)
+        page = found.answer(ClientsRequest(5, numbers[-1] if numbers else 0, ()), (), 100.25)
         assert (page.request_number, page.age_milliseconds) == (5, 250)
         numbers += [each.number for each in page.clients]
         if not page.has_more:
             break
     assert numbers == [*range(1, count + 1)]
-    assert found.answer(5, count, 100.0).clients == ()
+    assert found.answer(ClientsRequest(5, count, ()), (), 100.0).clients == ()
 
 
 def test_a_page_has_a_bounded_number_of_mounts_and_one_client_at_least() -> None:
@@ -129,7 +130,7 @@ def test_a_page_has_a_bounded_number_of_mounts_and_one_client_at_least() -> None
         partition(PartitionId(number), 9, mount(1), mount(2))
         for number in range(MOUNTS_TOLD_MAX + 3)
     ]
-    page = look(*partitions).answer(5, 0, 100.0)
+    page = look(*partitions).answer(ClientsRequest(5, 0, ()), (), 100.0)
     (client,) = page.clients
     assert (len(client.mounts), client.mounts_left_out, page.has_more) == (MOUNTS_TOLD_MAX, 3, True)
 

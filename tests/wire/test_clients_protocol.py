@@ -19,6 +19,7 @@ from waltz.wire.clients_protocol import (
     ClientEntry,
     ClientsRequest,
     ClientsResponse,
+    MarkLag,
     MountEntry,
     PartitionMark,
 )
@@ -49,6 +50,7 @@ RESPONSE = ClientsResponse(
         ),
     ),
     False,
+    (MarkLag(PartitionId(3), TransactionId(8), 30, UNKNOWN_TIME),),
 )
 
 
@@ -59,7 +61,10 @@ RESPONSE = ClientsResponse(
             AppliedMarks((AppliedMark(PartitionId(3), TransactionId(8)),)),
             "54 00000001 00000003 0000000000000008",
         ),
-        (ClientsRequest(5, 7), "55 0000000000000005 0000000000000007"),
+        (
+            ClientsRequest(5, 7, (AppliedMark(PartitionId(3), TransactionId(8)),)),
+            "55 0000000000000005 0000000000000007 00000001 00000003 0000000000000008",
+        ),
         (
             RESPONSE,
             (
@@ -71,6 +76,7 @@ RESPONSE = ClientsResponse(
                 " 00000001 00000003 01 0000000000000008 000000000000000f 00 000000000000001e"
                 " ffffffffffffffff 00"
                 " 00000000 00"
+                " 00000001 00000003 0000000000000008 000000000000001e ffffffffffffffff"
             ),
         ),
     ],
@@ -88,7 +94,7 @@ def test_every_message_comes_back_as_it_was(kind: type[Message], data: st.DataOb
     assert CLIENT_CODEC.decode(body_of(CLIENT_CODEC.encode(message, 5)), 5) == message
 
 
-@pytest.mark.parametrize("message", [AppliedMarks(()), ClientsRequest(5, 0), RESPONSE])
+@pytest.mark.parametrize("message", [AppliedMarks(()), ClientsRequest(5, 0, ()), RESPONSE])
 def test_versions_before_5_do_not_have_them(message: Message) -> None:
     for version in range(5):
         with pytest.raises(LocalProtocolError, match="not supported by version"):

@@ -22,6 +22,9 @@ PLACES: Final = {
         "waltz.cli.outcome", "outcome", "Print the outcome of an append, by its request ID."
     ),
     "tail": CommandPlace("waltz.cli.tail", "tail", "Print the transactions of partitions."),
+    "consumers": CommandPlace(
+        "waltz.cli.consumers", "consumers", "Show named consumers and how far they are."
+    ),
     "server": CommandPlace("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": CommandPlace("waltz.cli.storage_node", "storage", "Run one storage node."),
     "cluster": CommandPlace(

@@ -7,7 +7,7 @@ labels, which prove nothing; `principal` is the name in a verified certificate.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -25,7 +25,9 @@ from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.clients_protocol import (
+    APPLIED_MARKS_MAX,
     UNKNOWN_TIME,
+    AppliedMark,
     ClientEntry,
     ClientsRequest,
     ClientsResponse,
@@ -112,14 +114,19 @@ class ServerClients:
     generations: Mapping[PartitionId, Generation]
     high_water_marks: Mapping[PartitionId, TransactionId | None]
     clients: tuple[MountedClient, ...]
+    lags: Mapping[tuple[PartitionId, TransactionId], Lag]
     is_complete: bool
 
 
 async def ask_clients(
-    host: Host, address: Address, *, seconds: float = HANDSHAKE_SECONDS_MAX
+    host: Host,
+    address: Address,
+    marks: Collection[tuple[PartitionId, TransactionId]] = (),
+    *,
+    seconds: float = HANDSHAKE_SECONDS_MAX,
 ) -> ServerClients:
-    """Return the mounted clients of a server. Raises UnavailableError: the server does not answer
-    in time, or its release cannot say."""
+    """Return the mounted clients of a server, and the lag of these marks as far as the server knows
+    it. Raises UnavailableError: the server does not answer in time, or its release cannot say."""
     cannot_say = f"the release of server {address} cannot say who its clients are"
     try:
         async with asyncio.timeout(seconds):
@@ -127,7 +134,7 @@ async def ask_clients(
             try:
                 if not connection.knows_clients:
                     raise UnavailableError(cannot_say)
-                return await _ask_pages(connection)
+                return await _ask_pages(connection, sorted(set(marks)))
             finally:
                 connection.close()
     except TimeoutError:
@@ -137,13 +144,17 @@ async def ask_clients(
 
 
 async def ask_all_clients(
-    host: Host, addresses: Iterable[Address], *, seconds: float = HANDSHAKE_SECONDS_MAX
+    host: Host,
+    addresses: Iterable[Address],
+    marks: Collection[tuple[PartitionId, TransactionId]] = (),
+    *,
+    seconds: float = HANDSHAKE_SECONDS_MAX,
 ) -> dict[Address, ServerClients | UnavailableError]:
     """Ask these servers at once; a server that does not answer has its error as its answer."""
 
     async def ask(address: Address) -> ServerClients | UnavailableError:
         try:
-            return await ask_clients(host, address, seconds=seconds)
+            return await ask_clients(host, address, marks, seconds=seconds)
         except UnavailableError as error:
             return error
 
@@ -151,24 +162,35 @@ async def ask_all_clients(
     return dict(zip(asked, await asyncio.gather(*map(ask, asked)), strict=True))
 
 
-async def _ask_pages(connection: ServerConnection) -> ServerClients:
-    """Ask until there is nothing after the last client."""
+async def _ask_pages(
+    connection: ServerConnection, wanted: Sequence[tuple[PartitionId, TransactionId]]
+) -> ServerClients:
+    """Ask until there is nothing after the last client, and no mark is left to ask for."""
     clients: list[MountedClient] = []
+    lags: dict[tuple[PartitionId, TransactionId], Lag] = {}
     age = 0
-    for _ in range(CLIENT_PAGES_MAX):
+    for page in range(CLIENT_PAGES_MAX):
         after = clients[-1].number if clients else 0
-        connection.send([ClientsRequest(0, after)])
+        first = page * APPLIED_MARKS_MAX
+        marks = [AppliedMark(*each) for each in wanted[first : first + APPLIED_MARKS_MAX]]
+        connection.send([ClientsRequest(0, after, tuple(marks))])
         answer = await _answer(connection, after)
         age = max(age, answer.age_milliseconds)
-        marks = {each.partition_id: each.high_water_mark for each in answer.partitions}
-        clients += [_client(each, marks) for each in answer.clients]
-        if not answer.has_more or not answer.clients:
+        ends = {each.partition_id: each.high_water_mark for each in answer.partitions}
+        clients += [_client(each, ends) for each in answer.clients]
+        for each in answer.lags:
+            lag = _lag(each.lag_min_milliseconds, each.lag_max_milliseconds)
+            if lag is not None:
+                lags[each.partition_id, each.transaction_id] = lag
+        has_more = answer.has_more and bool(answer.clients)
+        if not has_more and first + APPLIED_MARKS_MAX >= len(wanted):
             break
     return ServerClients(
         age / 1000,
         {each.partition_id: each.generation for each in answer.partitions},
-        marks,
+        ends,
         tuple(clients),
+        lags,
         not answer.has_more and not any(each.mounts_left_out for each in clients),
     )
 
@@ -208,16 +230,19 @@ def _client(entry: ClientEntry, marks: Mapping[PartitionId, TransactionId | None
 
 
 def _mount(entry: MountEntry, high_water_mark: TransactionId | None) -> ClientMount:
-    least, most = entry.lag_min_milliseconds, entry.lag_max_milliseconds
     return ClientMount(
         entry.partition_id,
         high_water_mark,
         entry.applied,
         _seconds(entry.told_milliseconds),
         entry.sent,
-        None if least == UNKNOWN_TIME else Lag(least / 1000, _seconds(most)),
+        _lag(entry.lag_min_milliseconds, entry.lag_max_milliseconds),
         entry.writes,
     )
+
+
+def _lag(least: int, most: int) -> Lag | None:
+    return None if least == UNKNOWN_TIME else Lag(least / 1000, _seconds(most))
 
 
 def _seconds(milliseconds: int) -> float | None:

@@ -30,8 +30,8 @@ from waltz.server.clients.client_connection import (
     Mounts,
     answer_without_partition,
 )
-from waltz.server.clients.mounted_clients import MountFacts, PartitionFacts, ToldMark
-from waltz.server.commit_ages import CommitAges
+from waltz.server.clients.mounted_clients import PartitionFacts
+from waltz.server.commit_ages import CommitAges, Lag
 from waltz.server.feeding.backlog import Backlog, request_bytes
 from waltz.server.feeding.feed import Feeds
 from waltz.server.feeding.feed_cache import FeedCache
@@ -135,8 +135,6 @@ class ServerPartition:
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
         self._commit_ages = CommitAges()
-        self._sampled: dict[int, ToldMark] = {}
-        """The mark of the last append of each connection that has sent one."""
         self._counters = ServerPartitionCounters()
         self._reason = "it has had no store session yet"
         self.deadline: float | None = None
@@ -159,20 +157,14 @@ class ServerPartition:
 
     def facts(self, now: float) -> PartitionFacts:
         """Return what operators are told of the partition's clients."""
-        mark = self.high_water_mark
-        return PartitionFacts(
-            PartitionMark(self.partition_id, self.generation, mark),
-            [
-                MountFacts(
-                    peer.connection_id,
-                    peer.client_id,
-                    self._feeds.sent(peer.connection_id),
-                    self._sampled.get(peer.connection_id),
-                )
-                for peer in self._mounts.peers()
-            ],
-            lambda applied: self._commit_ages.lag_of(applied, mark, now),
-        )
+        mark = PartitionMark(self.partition_id, self.generation, self.high_water_mark)
+        mounts = self._mounts.facts(self._feeds.sent)
+        return PartitionFacts(mark, mounts, lambda applied: self.lag_of(applied, now))
+
+    def lag_of(self, mark: TransactionId, now: float) -> Lag | None:
+        """Return how long ago the first transaction after `mark` was committed; None if nobody can
+        say."""
+        return self._commit_ages.lag_of(mark, self.high_water_mark, now)
 
     @property
     def pending_count(self) -> int:
@@ -288,8 +280,7 @@ class ServerPartition:
                 is_valid = self._mounts.is_valid(peer)
         if batches:
             self._undecided.take(batches, connection_id, now)
-            marks = batches[-1].appends.client_high_water_marks
-            self._sampled[connection_id] = ToldMark(TransactionId(int(marks[-1])), now)
+            self._mounts.note_appends(connection_id, batches[-1], now)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -500,7 +491,6 @@ class ServerPartition:
 
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
-        self._sampled.pop(connection_id, None)
         self._undecided.forget(connection_id)
         self._drop_early_mount(connection_id)
         self._feeds.forget(connection_id)

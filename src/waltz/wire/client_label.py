@@ -19,6 +19,11 @@ CLIENT_LABEL_EXTENSION: Final = "waltz.client"
 LABEL_CHARACTERS_MAX: Final = 100
 """Characters of one text of a label."""
 
+CONSUMER_CHARACTERS: Final = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+)
+"""The characters of a consumer's name, which is that of a node in the coordinator, too."""
+
 RELEASE: Final = "0.1.0"
 """The release of this library, as its label says it."""
 
@@ -60,6 +65,11 @@ def trouble_of_name(name: str) -> str | None:
 
 def trouble_of(label: ClientLabel) -> str | None:
     """Return why these texts are no label; None if they are one."""
+    if label.is_consumer and not set(label.name) <= CONSUMER_CHARACTERS:
+        return (
+            f"the name of a consumer is {ascii(label.name)[:LABEL_CHARACTERS_MAX]}; expected"
+            " letters and digits of ASCII, and . _ -"
+        )
     return (
         trouble_of_name(label.name)
         or _trouble_of("instance", label.instance)

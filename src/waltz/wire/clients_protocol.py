@@ -38,6 +38,16 @@ class AppliedMark:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkLag:
+    """The lag of a mark that the asker has named; see `MountEntry`."""
+
+    partition_id: PartitionId
+    transaction_id: TransactionId
+    lag_min_milliseconds: int
+    lag_max_milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionMark:
     """A partition of the server; the mark is None until the server knows it."""
 
@@ -96,6 +106,14 @@ class ClientEntry:
 
 
 APPLIED_MARK: Final = Structure("applied mark", AppliedMark, partition_id=INT, transaction_id=LONG)
+MARK_LAG: Final = Structure(
+    "lag of a mark",
+    MarkLag,
+    partition_id=INT,
+    transaction_id=LONG,
+    lag_min_milliseconds=LONG,
+    lag_max_milliseconds=LONG,
+)
 PARTITION_MARK: Final = Structure(
     "partition mark",
     PartitionMark,
@@ -147,22 +165,25 @@ class AppliedMarks(Message):
 @message(85, since=5, audience=Audience.STRANGERS_SERVER)
 class ClientsRequest(Message):
     """Ask which clients have mounted partitions of this server, on connections whose numbers are
-    above `after`; only after both have the feature."""
+    above `after`, and for the lag of some marks; only after both have the feature."""
 
     request_number: Annotated[int, LONG]
     after: Annotated[int, LONG]
+    marks: Annotated[tuple[AppliedMark, ...], ListOf(APPLIED_MARK, APPLIED_MARKS_MAX)]
 
 
 @message(86, since=5, audience=Audience.ASKER)
 class ClientsResponse(Message):
     """Say it, in the order of the connections' numbers, as it was `age_milliseconds` ago. With
-    `has_more` there are connections after the last one here."""
+    `has_more` there are connections after the last one here. `lags` are those of now; marks of
+    partitions that are not the server's are left out."""
 
     request_number: Annotated[int, LONG]
     age_milliseconds: Annotated[int, LONG]
     partitions: Annotated[tuple[PartitionMark, ...], ListOf(PARTITION_MARK, PARTITIONS_TOLD_MAX)]
     clients: Annotated[tuple[ClientEntry, ...], ListOf(CLIENT, CLIENTS_TOLD_MAX)]
     has_more: Annotated[bool, BOOLEAN]
+    lags: Annotated[tuple[MarkLag, ...], ListOf(MARK_LAG, APPLIED_MARKS_MAX)]
 
 
 CLIENTS_MESSAGES: Final = (AppliedMarks, ClientsRequest, ClientsResponse)

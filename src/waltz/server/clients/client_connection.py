@@ -7,15 +7,23 @@ Request".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
 from waltz.record import empty_batch
 from waltz.server.appends.appends import refused_all
+from waltz.server.clients.mounted_clients import MountFacts, ToldMark
 from waltz.server.feeding.backlog import request_bytes
-from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
+from waltz.types import (
+    NOTHING,
+    SEQUENCE_NUMBER_MAX,
+    ClientId,
+    Generation,
+    PartitionId,
+    TransactionId,
+)
 from waltz.wire.batch_protocol import (
     AppendBatch,
     HeaderBlock,
@@ -258,6 +266,8 @@ class Mounts:
         self._gone: dict[ClientId, _Registration] = {}
         """The last one of each client that has none, the one that has been gone longest first."""
         self._gone_max = gone_max
+        self._sampled: dict[int, ToldMark] = {}
+        """The mark of the last append of each connection that has sent one."""
 
     def __len__(self) -> int:
         return len(self._registrations)
@@ -308,9 +318,25 @@ class Mounts:
         """Whether a connection speaks for the client."""
         return client_id in self._registrations
 
-    def peers(self) -> list[ClientPeer]:
-        """Return the connections that speak for their clients."""
-        return [known.peer for known in self._registrations.values()]
+    def note_appends(self, connection_id: int, last: AppendBatch, now: float) -> None:
+        """Take note of appends of a connection that speaks for its client; `last` are the last of
+        them."""
+        mark = TransactionId(int(last.appends.client_high_water_marks[-1]))
+        self._sampled[connection_id] = ToldMark(mark, now)
+
+    def facts(self, sent_of: Callable[[int], TransactionId | None]) -> list[MountFacts]:
+        """Return what operators are told of the mounts; `sent_of` returns the last transaction that
+        a connection was sent."""
+        peers = (known.peer for known in self._registrations.values())
+        return [
+            MountFacts(
+                peer.connection_id,
+                peer.client_id,
+                sent_of(peer.connection_id),
+                self._sampled.get(peer.connection_id),
+            )
+            for peer in peers
+        ]
 
     def speaks(self, connection_id: int, client_id: ClientId) -> bool:
         """Whether this connection speaks for the client."""
@@ -322,6 +348,7 @@ class Mounts:
 
     def remove(self, connection_id: int) -> None:
         """Forget the connection."""
+        self._sampled.pop(connection_id, None)
         for client_id, known in self._registrations.items():
             if known.peer.connection_id == connection_id:
                 del self._registrations[client_id]

@@ -23,7 +23,9 @@ from waltz.wire.clients_protocol import (
     UNKNOWN_TIME,
     AppliedMark,
     ClientEntry,
+    ClientsRequest,
     ClientsResponse,
+    MarkLag,
     MountEntry,
     PartitionMark,
 )
@@ -103,10 +105,11 @@ class ClientsLook:
     partitions: tuple[PartitionMark, ...]
     clients: tuple[ClientEntry, ...]
 
-    def answer(self, request_number: int, after: int, now: float) -> ClientsResponse:
-        """Return what fits of the clients whose numbers are above `after`: at least one, if there
-        is one."""
-        start = bisect_right(self.clients, after, key=lambda each: each.number)
+    def answer(
+        self, request: ClientsRequest, lags: tuple[MarkLag, ...], now: float
+    ) -> ClientsResponse:
+        """Return what fits of the clients that are asked for: at least one, if there is one."""
+        start = bisect_right(self.clients, request.after, key=lambda each: each.number)
         end, mounts = start, 0
         while end < len(self.clients) and end - start < CLIENTS_TOLD_MAX:
             mounts += len(self.clients[end].mounts)
@@ -114,11 +117,12 @@ class ClientsLook:
                 break
             end += 1
         return ClientsResponse(
-            request_number,
+            request.request_number,
             milliseconds(now - self.at),
             self.partitions[:PARTITIONS_TOLD_MAX],
             self.clients[start:end],
             end < len(self.clients),
+            lags,
         )
 
 
@@ -156,13 +160,14 @@ def _entry(
     known = [each for each in (told, mount.sampled) if each is not None]
     applied = max(known, default=None)
     lag = None if applied is None else facts.lag_of(applied.transaction_id)
+    least, most = told_lag(lag)
     return MountEntry(
         facts.mark.partition_id,
         None if applied is None else applied.transaction_id,
         UNKNOWN_TIME if applied is None else milliseconds(now - applied.at),
         mount.sent,
-        UNKNOWN_TIME if lag is None else milliseconds(lag.least),
-        UNKNOWN_TIME if lag is None or lag.most is None else milliseconds(lag.most),
+        least,
+        most,
         mount.sampled is not None,
     )
 
@@ -189,6 +194,13 @@ def _client(
         tuple(mounts[:MOUNTS_TOLD_MAX]),
         max(0, len(mounts) - MOUNTS_TOLD_MAX),
     )
+
+
+def told_lag(lag: Lag | None) -> tuple[int, int]:
+    """Return both bounds of a lag as they are told."""
+    if lag is None:
+        return UNKNOWN_TIME, UNKNOWN_TIME
+    return milliseconds(lag.least), UNKNOWN_TIME if lag.most is None else milliseconds(lag.most)
 
 
 def milliseconds(seconds: float) -> int:
