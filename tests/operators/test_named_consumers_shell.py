@@ -70,6 +70,16 @@ def answer(
     )
 
 
+def owners(
+    *addresses: Address, generation: int = 1
+) -> dict[PartitionId, tuple[Address, Generation]]:
+    """The servers of the first partitions."""
+    return {
+        PartitionId(number): (address, Generation(generation))
+        for number, address in enumerate(addresses)
+    }
+
+
 def kept(mark: int, wall: int = 100) -> KeptMark:
     return KeptMark(TransactionId(mark), wall)
 
@@ -78,6 +88,7 @@ def test_a_connected_client_tells_more_than_was_kept() -> None:
     view = view_consumers(
         {"orders": {P0: kept(5)}},
         {A: answer({P0: 9}, client("orders", mount(P0, 7, 9, Lag(2.0, 2.2))))},
+        owners(A),
     )
     (found,) = view.consumers
     expected = ConsumerPartition(
@@ -93,6 +104,7 @@ def test_what_is_kept_is_a_lower_bound_of_the_mark_and_an_upper_one_of_the_lag()
     view = view_consumers(
         {"orders": {P0: kept(5, 300), P1: kept(3, 200)}},
         {A: answer({P0: 9, P1: 3}, lags={(0, 5): Lag(40.0, 41.0), (1, 3): Lag(0.0, 0.0)})},
+        owners(A, A),
     )
     (found,) = view.consumers
     assert [each.lag for each in found.partitions] == [Lag(0.0, 41.0), Lag(0.0, 0.0)]
@@ -105,6 +117,7 @@ def test_what_nobody_knows_is_unknown() -> None:
     view = view_consumers(
         {"orders": {P0: kept(5)}, "export": {P1: kept(1)}, "odd": RemoteProtocolError("no JSON")},
         {A: answer({P1: 9}, lags={(1, 1): Lag(40.0, None)}), B: UnavailableError("it is away")},
+        owners(B, A),
     )
     export, odd, orders = view.consumers
     assert (orders.lag_transactions, orders.lag) == (None, None)
@@ -119,7 +132,7 @@ def test_a_client_that_does_not_tell_or_is_interrupted_may_be_further() -> None:
         client("orders", mount(P0, 7, 9, Lag(2.0, 2.2)), tells_marks=False),
         client("orders", mount(P0, 7, 9, Lag(2.0, 2.2)), is_connected=False),
     ):
-        (found,) = view_consumers({}, {A: answer({P0: 9}, other)}).consumers
+        (found,) = view_consumers({}, {A: answer({P0: 9}, other)}, owners(A)).consumers
         assert not found.is_current
         assert found.lag == Lag(0.0, 2.2)
 
@@ -135,19 +148,24 @@ def test_of_several_instances_the_one_that_has_applied_most_counts() -> None:
                 client("orders", mount(P0, None, 9, None), client_id=3),
             )
         },
+        owners(A),
     )
     (found,) = view.consumers
     assert (found.lag_transactions, len(found.instances)) == (0, 3)
 
 
-def test_the_server_with_the_newest_generation_says_where_a_log_ends() -> None:
-    """The other one does not know yet that it has lost the partition."""
-    for answers in (
-        {A: answer({P0: 9}, generation=2), B: answer({P0: 7}, generation=1)},
-        {A: answer({P0: 7}, generation=1), B: answer({P0: 9}, generation=2)},
+def test_only_the_server_that_has_a_partition_says_where_its_log_ends() -> None:
+    """The other one may have lost it without knowing, and would say that nobody is behind."""
+    lost = answer({P0: 7}, client("orders", mount(P0, 7, 7, Lag(0.0, 0.0))))
+    for owned, expected in (
+        (owners(B, generation=2), (2, None)),
+        (owners(A), (0, Lag(0.0, 0.0))),
+        (owners(A, generation=2), (None, None)),
+        ({}, (None, None)),
     ):
-        (found,) = view_consumers({"orders": {P0: kept(7)}}, answers).consumers
-        assert found.lag_transactions == 2
+        answers = {A: lost, B: answer({P0: 9}, generation=2)}
+        (found,) = view_consumers({}, answers, owned).consumers
+        assert (found.lag_transactions, found.lag) == expected
 
 
 def test_only_consumers_are_shown_unless_everybody_is_asked_for() -> None:
@@ -160,13 +178,13 @@ def test_only_consumers_are_shown_unless_everybody_is_asked_for() -> None:
             client(None, mount(P0, None, 9, None), client_id=4, is_consumer=False),
         )
     }
-    assert [each.name for each in view_consumers({}, answers).consumers] == ["orders"]
-    everybody = view_consumers({}, answers, everybody=True).consumers
+    assert [each.name for each in view_consumers({}, answers, owners(A)).consumers] == ["orders"]
+    everybody = view_consumers({}, answers, owners(A), everybody=True).consumers
     assert [each.name for each in everybody] == ["orders", "python", None, None]
 
 
 def test_a_mark_beyond_the_end_of_the_log_is_no_negative_lag() -> None:
-    view = view_consumers({"orders": {P0: kept(70)}}, {A: answer({P0: 9})})
+    view = view_consumers({"orders": {P0: kept(70)}}, {A: answer({P0: 9})}, owners(A))
     assert (view.consumers[0].lag_transactions, view.consumers[0].lag) == (None, None)
 
 

@@ -108,7 +108,10 @@ class MountedClient:
 @dataclass(frozen=True, slots=True)
 class ServerClients:
     """A server's answer, which was `age_seconds` old when it came. `is_complete`: no client and no
-    mount is left out."""
+    mount is left out.
+
+    A server that has lost a partition and does not know it yet says of its log what it knew: its
+    lags are those of an older end. `named_consumers_shell` asks the coordinator as well."""
 
     age_seconds: float
     generations: Mapping[PartitionId, Generation]

@@ -6,9 +6,9 @@ that does not answer leaves its partitions unknown, and nothing is said in its p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from waltz.cluster.cluster_shell import read_cluster_params, read_membership
 from waltz.cluster.consumer_marks import KeptMark
@@ -24,7 +24,10 @@ from waltz.operators.client_questions_shell import (
     ask_all_clients,
     printable,
 )
-from waltz.types import Address, PartitionId, TransactionId
+from waltz.types import Address, Generation, PartitionId, TransactionId
+
+Owners: TypeAlias = Mapping[PartitionId, tuple[Address, Generation]]
+"""The server of each partition, as the coordinator says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +125,45 @@ async def read_named_consumers(
     mounted clients. Raises NoNodeError: there is no cluster. CoordinatorLostError."""
     await read_cluster_params(host.coordinator, root)
     kept = await read_consumers(host.coordinator, root=root)
-    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    before, addresses = await _read_owners(host, root)
     marks = {
         (partition_id, mark.transaction_id)
         for found in kept.values()
         if not isinstance(found, RemoteProtocolError)
         for partition_id, mark in found.items()
     }
-    addresses = sorted({each.address for each in membership.descriptors.values()})
     answers = await ask_all_clients(host, addresses, marks, seconds=seconds)
-    return view_consumers(kept, answers, everybody=everybody)
+    after, _ = await _read_owners(host, root)
+    owners = {each: owner for each, owner in before.items() if after.get(each) == owner}
+    return view_consumers(kept, answers, owners, everybody=everybody)
+
+
+async def _read_owners(host: Host, root: str) -> tuple[Owners, list[Address]]:
+    """Return the server and generation of each partition, and the addresses of all servers."""
+    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
+    addresses = {each: found.address for each, found in membership.descriptors.items()}
+    owners = {
+        partition_id: (addresses[server_id], generation)
+        for server_id, owned in membership.assignment.servers.items()
+        if server_id in addresses
+        for partition_id, generation in owned.items()
+    }
+    return owners, sorted({*addresses.values()})
 
 
 def view_consumers(
     kept: Mapping[str, Mapping[PartitionId, KeptMark] | RemoteProtocolError],
     answers: Mapping[Address, ServerClients | UnavailableError],
+    owners: Owners,
     *,
     everybody: bool = False,
 ) -> ConsumersView:
-    """Return what the coordinator's nodes and the servers' answers say together."""
+    """Return what the coordinator's nodes and the servers' answers say together.
+
+    Where a log ends is said by the server that has had the partition, under the same generation,
+    from before it was asked until after it has answered: a server that has lost a partition and
+    does not know it yet would say that nobody is behind.
+    """
     said = {each: found for each, found in answers.items() if isinstance(found, ServerClients)}
     instances: dict[str | None, list[ConsumerInstance]] = {}
     for address, answer in said.items():
@@ -149,15 +172,15 @@ def view_consumers(
                 instance = ConsumerInstance(address, client)
                 instances.setdefault(client.name, []).append(instance)
     nameless = instances.pop(None, [])
-    newest = _newest(said.values())
+    ends = _ends(said, owners)
     consumers = [
-        _consumer(name, kept.get(name, {}), instances.get(name, ()), newest)
+        _consumer(name, kept.get(name, {}), instances.get(name, ()), ends)
         for name in sorted({*kept, *(name for name in instances if name is not None)})
     ]
     by_client: dict[int, list[ConsumerInstance]] = {}
     for instance in nameless:
         by_client.setdefault(instance.client.client_id, []).append(instance)
-    consumers += [_consumer(None, {}, found, newest) for _, found in sorted(by_client.items())]
+    consumers += [_consumer(None, {}, found, ends) for _, found in sorted(by_client.items())]
     return ConsumersView(
         tuple(consumers),
         max((each.age_seconds for each in said.values()), default=0.0),
@@ -166,15 +189,15 @@ def view_consumers(
     )
 
 
-def _newest(answers: Iterable[ServerClients]) -> Mapping[PartitionId, ServerClients]:
-    """Return for each partition the answer of the server with the highest generation of it."""
-    found: dict[PartitionId, ServerClients] = {}
-    for answer in answers:
-        for partition_id, generation in answer.generations.items():
-            before = found.get(partition_id)
-            if before is None or before.generations[partition_id] < generation:
-                found[partition_id] = answer
-    return found
+def _ends(
+    said: Mapping[Address, ServerClients], owners: Owners
+) -> Mapping[PartitionId, tuple[Address, ServerClients]]:
+    """Return for each partition the server that says where its log ends, and its answer."""
+    return {
+        partition_id: (address, said[address])
+        for partition_id, (address, generation) in owners.items()
+        if address in said and said[address].generations.get(partition_id) == generation
+    }
 
 
 class _KnownMark(NamedTuple):
@@ -194,7 +217,7 @@ def _consumer(
     name: str | None,
     kept: Mapping[PartitionId, KeptMark] | RemoteProtocolError,
     instances: Sequence[ConsumerInstance],
-    newest: Mapping[PartitionId, ServerClients],
+    ends: Mapping[PartitionId, tuple[Address, ServerClients]],
 ) -> NamedConsumer:
     marks: Mapping[PartitionId, KeptMark]
     marks, trouble = (kept, None) if not isinstance(kept, RemoteProtocolError) else ({}, str(kept))
@@ -204,11 +227,13 @@ def _consumer(
             found = mounts.setdefault(mount.partition_id, [])
             if mount.applied is not None:
                 is_current = instance.client.tells_marks and instance.client.is_connected
-                found.append(_KnownMark(mount.applied, is_current, mount.lag))
+                end = ends.get(mount.partition_id)
+                lag = mount.lag if end is not None and end[0] == instance.server else None
+                found.append(_KnownMark(mount.applied, is_current, lag))
     return NamedConsumer(
         None if name is None else printable(name),
         tuple(
-            _partition(each, marks.get(each), mounts.get(each, ()), newest.get(each))
+            _partition(each, marks.get(each), mounts.get(each, ()), ends.get(each))
             for each in sorted({*marks, *mounts})
         ),
         tuple(instances),
@@ -220,16 +245,17 @@ def _partition(
     partition_id: PartitionId,
     kept: KeptMark | None,
     told: Sequence[_KnownMark],
-    answer: ServerClients | None,
+    end: tuple[Address, ServerClients] | None,
 ) -> ConsumerPartition:
     """Several clients of one name that have mounted one partition are as far as the one that has
     applied most; each is shown by itself as well."""
-    end = None if answer is None else answer.high_water_marks[partition_id]
+    answer = None if end is None else end[1]
+    last = None if answer is None else answer.high_water_marks[partition_id]
     known = list(told)
     if kept is not None:
         lag = None if answer is None else answer.lags.get((partition_id, kept.transaction_id))
         known.append(_KnownMark(kept.transaction_id, False, lag))
     if not known:
-        return ConsumerPartition(partition_id, kept, None, False, end, None)
+        return ConsumerPartition(partition_id, kept, None, False, last, None)
     best = max(known, key=lambda each: (each.mark, each.is_current))
-    return ConsumerPartition(partition_id, kept, best.mark, best.is_current, end, best.bound)
+    return ConsumerPartition(partition_id, kept, best.mark, best.is_current, last, best.bound)
