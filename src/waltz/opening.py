@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from waltz.host import Coordinator, Host
 from waltz.limits import READER_SECONDS_MAX
+from waltz.system.own_process import own_instance, own_program
 from waltz.system.real_host import real_coordinator, real_host
 from waltz.system.workers import RealWorkers
 from waltz.types import (
@@ -48,7 +49,8 @@ def open_client(
 
     `cluster` is an address as text, or a `ZooKeeperAddress` with its `access`, which has no text.
     `tls` None: TLS with any peer, and plain to this machine's own address. The other options are
-    those of `ClientOptions`. Raises ConfigurationError: not an address, an unknown option;
+    those of `ClientOptions`; `name` is what operators see of the client, and which of several of
+    that name it is, `instance`. Raises ConfigurationError: not an address, an unknown option;
     NoNodeError: there is no cluster; CoordinatorLostError, ConnectionFailedError: no answer;
     RemoteProtocolError: the answer does not come from a server of ours.
     """
@@ -56,7 +58,7 @@ def open_client(
     from waltz.client.client_options import options_from
 
     address = _parse(cluster)
-    settings = options_from(_options_of(address) | options)
+    settings = options_from(_options_of(address) | _named(options))
     return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
 
 
@@ -75,7 +77,7 @@ def open_async_client(
     from waltz.client.client_shell import AsyncWaltzClient
 
     address = _parse(cluster)
-    settings = options_from(_options_of(address) | options)
+    settings = options_from(_options_of(address) | _named(options))
     host, release_host = _real_host(address, tls)
     return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
 
@@ -87,11 +89,14 @@ def open_reader(
     root: str | None = None,
     tls: TlsSettings | None = None,
     retry_policy: RetryPolicy | None = None,
+    name: str | None = None,
+    instance: str | None = None,
 ) -> LogReader:
     """Return a reader of ranges of the log, for threads.
 
     `timeout_seconds` bounds how long it waits without progress; `retry_policy` None: `RetryReads`.
-    Raises as `open_client`.
+    `name` and `instance` as for `open_client`; operators see a reader while it follows. Raises as
+    `open_client`.
     """
     from waltz.reader.blocking_reader import LogReader
 
@@ -103,6 +108,7 @@ def open_reader(
         root=root or found.get("root"),
         servers=found.get("servers", ()),
         retry_policy=retry_policy,
+        **_named({"name": name, "instance": instance}),
     )
 
 
@@ -113,6 +119,8 @@ def open_async_reader(
     root: str | None = None,
     tls: TlsSettings | None = None,
     retry_policy: RetryPolicy | None = None,
+    name: str | None = None,
+    instance: str | None = None,
 ) -> AsyncLogReader:
     """Return a reader for asyncio, which starts when it is entered. Call it on the loop."""
     from waltz.reader.reader_shell import AsyncLogReader
@@ -127,6 +135,7 @@ def open_async_reader(
         servers=found.get("servers", ()),
         retry_policy=retry_policy,
         release_host=release_host,
+        **_named({"name": name, "instance": instance}),
     )
 
 
@@ -195,6 +204,19 @@ def _options_of(address: ClusterAddress) -> dict[str, Any]:
     if isinstance(address, ZooKeeperAddress) and address.root:
         return {"root": address.root}
     return {}
+
+
+def _named(options: dict[str, Any]) -> dict[str, Any]:
+    """Return `options` with the words that operators see of this process where they have none. The
+    name of a consumer is one that somebody has chosen, never a default."""
+    found = dict(options)
+    if not found.get("name") and not found.get("is_consumer"):
+        found["name"] = own_program()
+    if not found.get("instance"):
+        found["instance"] = own_instance()
+    if not found.get("program"):
+        found["program"] = own_program()
+    return found
 
 
 def _real_host(address: ClusterAddress, tls: TlsSettings | None) -> tuple[Host, Callable[[], None]]:

@@ -52,7 +52,7 @@ def test_features_are_those_of_both(asked: set[int], agreed: set[int]) -> None:
 def test_a_server_may_keep_nothing() -> None:
     terms = Terms(KEY, ServerId(3), "name:1", restore_seconds=0.0)
     answer = terms.answer(request(), ID)
-    assert answer.features == {Feature.HEARTBEAT, Feature.GROWTH, Feature.HEADERS}
+    assert answer.features == set(Feature) - {Feature.RESTORE}
     assert answer.restore_milliseconds == 0
 
 

@@ -30,6 +30,9 @@ PLACES: Final = {
         "bisect",
         "Find the first transaction after which a test of yours fails.",
     ),
+    "consumers": CommandPlace(
+        "waltz.cli.consumers", "consumers", "Show named consumers and how far they are."
+    ),
     "server": CommandPlace("waltz.cli.server_node", "server", "Run one server, or several."),
     "storage": CommandPlace("waltz.cli.storage_node", "storage", "Run one storage node."),
     "cluster": CommandPlace(

@@ -23,6 +23,7 @@ from waltz.limits import (
     WORKER_THREADS_MAX,
 )
 from waltz.types import Address
+from waltz.wire.client_label import ClientLabel, check_label
 from waltz.wire.client_protocol import CLIENT_CODEC
 
 TRANSACTIONS_PENDING_MAX: Final = 5
@@ -129,6 +130,22 @@ class ClientOptions:
     lost the partition without knowing. It is believed only after it has reported so for this many
     seconds."""
 
+    name: str = ""
+    """The client's name for operators, such as `"orders"`; see docs/operating/consumers.md.
+    `open_client` gives a client without one the file name of its program. A name proves nothing and
+    need not be unique."""
+
+    instance: str = ""
+    """The word that tells several clients of one name apart; `open_client` takes the host name and
+    the process ID."""
+
+    program: str = ""
+    """The program that runs the client; `open_client` takes the file name of its program."""
+
+    is_consumer: bool = False
+    """Whether the cluster keeps, under `name`, how far this client has applied each partition, so
+    that it is known while no client of that name runs."""
+
     listener: LifecycleListener | None = None
     """Is told when servers are connected and lost, and partitions mounted and unmounted."""
 
@@ -161,6 +178,17 @@ class ClientOptions:
             if getattr(self, name) is not None:
                 self._check(name, 0.001, 86_400.0)
         self._check("protocol_version_max", CLIENT_CODEC.versions[0], CLIENT_CODEC.versions[-1])
+        if self.is_consumer and not self.name:
+            raise ConfigurationError("is_consumer needs a name, under which its marks are kept")
+        if self.label is not None:
+            check_label(self.label)
+
+    @property
+    def label(self) -> ClientLabel | None:
+        """Return what the client calls itself; None without a name."""
+        if not self.name:
+            return None
+        return ClientLabel(self.name, self.instance, self.program, is_consumer=self.is_consumer)
 
     @property
     def connections(self) -> ConnectionSettings:
@@ -169,6 +197,7 @@ class ClientOptions:
             codec=CLIENT_CODEC.up_to(self.protocol_version_max),
             heartbeat_interval_seconds=self.heartbeat_interval_seconds,
             heartbeat_timeout_seconds=self.heartbeat_timeout_seconds,
+            label=self.label,
         )
 
     def _check(self, name: str, low: float, high: float) -> None:

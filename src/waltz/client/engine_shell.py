@@ -16,6 +16,7 @@ from uuid import UUID
 
 from waltz.client.appends.gate import Gate
 from waltz.client.appends.submissions_shell import Submissions, not_active
+from waltz.client.applied_marks_shell import AppliedMarksTeller
 from waltz.client.applying.blocked import check_policy
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import call_for, refuse_inside_callbacks
@@ -75,6 +76,7 @@ class ClientEngine:
     snapshot: ClusterSnapshot
     _requests: Requests
     _connections: Connections
+    _teller: AppliedMarksTeller
     """These are there from `start` on."""
 
     def __init__(
@@ -146,6 +148,9 @@ class ClientEngine:
         )
         renew = partial(self._connections.renew, Role.STREAM)
         self.identity = ClientIdentity(host, tasks, self._source, self.runners, client_id, renew)
+        self._teller = AppliedMarksTeller(
+            self.runners, self._connections.tell_marks, is_silent=options.label is None
+        )
         submissions = self.submissions = Submissions(self.runners, tasks, host, options, self.call)
         self.services = Services(
             host=host,
@@ -166,6 +171,7 @@ class ClientEngine:
             blocked=self._block,
             snapshot=lambda: self.snapshot,
             mounted=self.listening.partition_mounted,
+            applying=self._teller.note,
             see_to_client_id=self.identity.see_to,
         )
         self._is_started = True
@@ -360,6 +366,7 @@ class ClientEngine:
             self._requests.stop(error)
             runners = [*self.runners.values()]  # `set_partitions` may be removing some
             await end_submissions(runners, self.submissions, error, seconds_max)
+            self._teller.stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds_max):
                 await self.listening.told()

@@ -49,6 +49,11 @@ _NODES: Final = (
         _PATHS.server_preference(Address("localhost", 7000)),
         "server descriptor of the server at that address, whose preferences outlive it",
     ),
+    (_PATHS.consumers, "none; made with the first consumer"),
+    (
+        _PATHS.consumer("name"),
+        "the marks of a named consumer: JSON, {partition: [mark, milliseconds since 1970]}",
+    ),
     (_PATHS.notes, "none; made with the first note"),
     (_PATHS.note("name"), "an application's, such as the progress of a Spark sink: JSON"),
 )
@@ -81,7 +86,7 @@ characters above U+FFFF as two surrogates of three bytes each) after its length 
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
 data port. Bytes after a value are ignored. The Java original has no `storageDirectories`,
-no `serverPreferences` and no `notes`.
+no `serverPreferences`, no `consumers` and no `notes`.
 
 ## Nodes
 

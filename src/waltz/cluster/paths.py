@@ -1,5 +1,5 @@
 """The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
-original has no storage directories, no server preferences and no notes."""
+original has no storage directories, no server preferences, no notes and no consumers."""
 
 from __future__ import annotations
 
@@ -94,6 +94,14 @@ class ClusterPaths:
     def server_preference(self, address: Address) -> str:
         """The node with the last descriptor of the server at `address`."""
         return f"{self.server_preferences}/{address}"
+
+    @property
+    def consumers(self) -> str:
+        return f"{self.root}/consumers"
+
+    def consumer(self, name: str) -> str:
+        """The node with the marks of a named consumer."""
+        return f"{self.consumers}/{name}"
 
     @property
     def notes(self) -> str:

@@ -56,6 +56,7 @@ from waltz.limits import (
 from waltz.machine_shell import Mailbox, run
 from waltz.types import Address, Generation, PartitionId
 from waltz.wire.client_protocol import CLIENT_GREETING
+from waltz.wire.clients_protocol import AppliedMarks
 from waltz.wire.handshake import Link
 from waltz.wire.lifecycle_protocol import (
     LIFECYCLE_SINCE,
@@ -169,6 +170,11 @@ class ServerConnection:
     def knows_batches(self) -> bool:
         """Whether the server tells the outcome of each append, and knows ranges of records."""
         return self._link.knows_batches
+
+    @property
+    def knows_clients(self) -> bool:
+        """Whether the server takes marks that were applied, and says who its clients are."""
+        return Feature.CLIENTS in self._link.features
 
     @property
     def gives_headers(self) -> bool:
@@ -358,7 +364,8 @@ class _Introduction:
 
     async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
         """Return what both sides agreed on, and the bytes that followed the answer."""
-        handshake = Handshake(self._settings.features, token=self._settings.token)
+        settings = self._settings
+        handshake = Handshake(settings.features, token=settings.token, label=settings.label)
         while True:
             answer, rest = await self.ask(handshake.request, rest)
             agreement = handshake.take(answer)
@@ -480,6 +487,12 @@ class Connections:
             logger.warning("connection_overflowed sequence=%d", connection_sequence)
             self._give_up(connection_sequence)
         return refused
+
+    def tell_marks(self, connection_sequence: int, marks: AppliedMarks) -> None:
+        """Send `marks` on that connection, if its server wants to hear of them."""
+        connection = self._open.get(connection_sequence)
+        if connection is not None and connection.knows_clients:
+            self.send(connection_sequence, [marks])
 
     def break_off(self, connection_sequence: int, reason: str) -> None:
         """End a connection that is beyond repair; a new one replaces it (CI-06)."""

@@ -15,6 +15,7 @@ from uuid import UUID
 from waltz.errors import HandshakeRefusedError, LocalProtocolError, RemoteProtocolError
 from waltz.limits import HANDSHAKE_ATTEMPTS_MAX, HEARTBEATS_PER_IDLE_TIME
 from waltz.types import ServerId
+from waltz.wire.client_label import ClientLabel, label_extension
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.lifecycle_protocol import (
     CLIENT_CODE,
@@ -45,6 +46,8 @@ class ConnectionSettings:
     heartbeat_timeout_seconds: float | None = None
     token: bytes = b""
     """The secret by which a server recognises the connections of one client; empty for none."""
+    label: ClientLabel | None = None
+    """The name that the client gives itself, for people; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,10 @@ class Handshake:
         supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS,
         *,
         token: bytes = b"",
+        label: ClientLabel | None = None,
     ) -> None:
-        self._extensions = ((CLIENT_TOKEN_EXTENSION, token),) if token else ()
+        shown = ((CLIENT_TOKEN_EXTENSION, token),) if token else ()
+        self._extensions = shown if label is None else (*shown, label_extension(label))
         self._features = frozenset(features)
         self._supported = tuple(supported)
         self._tried = [max(supported)]

@@ -28,8 +28,11 @@ class LogReader(FaceForThreads[AsyncLogReader]):
         servers: Sequence[Address] = (),
         thread: LoopThread | None = None,
         retry_policy: RetryPolicy | None = None,
+        name: str = "",
+        instance: str = "",
+        program: str = "",
     ) -> None:
-        """`thread`: where it runs if not as usual.
+        """`thread`: where it runs if not as usual. `name`, `instance` and `program` as for clients.
 
         Raises NoNodeError: there is no cluster. CoordinatorLostError. With `servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
@@ -42,6 +45,9 @@ class LogReader(FaceForThreads[AsyncLogReader]):
                 root=root,
                 servers=servers,
                 retry_policy=retry_policy,
+                name=name,
+                instance=instance,
+                program=program,
             ),
         )
 

@@ -51,6 +51,7 @@ from waltz.reader.transaction_columns import (
 )
 from waltz.record import RecordBatch
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
+from waltz.wire.client_label import ClientLabel, check_label
 from waltz.wire.fed import FedRun
 
 if TYPE_CHECKING:
@@ -85,10 +86,14 @@ class AsyncLogReader:
         root: str | None = None,
         servers: Sequence[Address] = (),
         retry_policy: RetryPolicy | None = None,
+        name: str = "",
+        instance: str = "",
+        program: str = "",
         release_host: Callable[[], None] | None = None,
     ) -> None:
         """`timeout_seconds` bounds how long anything waits without progress. With `servers` these
-        tell what the cluster is, and no coordinator. `retry_policy` None: `RetryReads`.
+        tell what the cluster is, and no coordinator. `retry_policy` None: `RetryReads`. `name`,
+        `instance` and `program` as for clients. Raises ConfigurationError: not a name.
         With `release_host` closing ends the coordinator session, too, and calls it."""
         self._host = host
         self._timeout_seconds = timeout_seconds
@@ -104,7 +109,8 @@ class AsyncLogReader:
             self._change_cluster,
         )
         self._retry_policy = retry_policy or RetryReads()
-        settings = replace(UNRESTORED, token=host.random.uuid().bytes)
+        label = check_label(ClientLabel(name, instance, program)) if name else None
+        settings = replace(UNRESTORED, token=host.random.uuid().bytes, label=label)
         self._streams = PartitionStreams(host, self._source, settings, timeout_seconds)
         self._free_client_ids: list[ClientId] = []
         self._requests: Requests | None = None

@@ -31,6 +31,8 @@ from waltz.server.clients.client_connection import (
     Mounts,
     answer_without_partition,
 )
+from waltz.server.clients.mounted_clients import PartitionFacts
+from waltz.server.commit_ages import CommitAges, Lag
 from waltz.server.feeding.backlog import Backlog, request_bytes
 from waltz.server.feeding.feed import Feeds
 from waltz.server.feeding.feed_cache import FeedCache
@@ -74,6 +76,7 @@ from waltz.wire.client_protocol import (
     MountState,
     TransactionDataRequest,
 )
+from waltz.wire.clients_protocol import PartitionMark
 
 RELEASE_SECONDS_MAX: Final = 5.0
 """A server that stops waits at most this long for its undecided appends."""
@@ -132,6 +135,7 @@ class ServerPartition:
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
+        self._commit_ages = CommitAges()
         self._counters = ServerPartitionCounters()
         self._reason = "it has had no store session yet"
         self.deadline: float | None = None
@@ -151,6 +155,17 @@ class ServerPartition:
             failures=failures,
             counters=replace(self._counters),
         )
+
+    def facts(self, now: float) -> PartitionFacts:
+        """Return what operators are told of the partition's clients."""
+        mark = PartitionMark(self.partition_id, self.generation, self.high_water_mark)
+        mounts = self._mounts.facts(self._feeds.sent)
+        return PartitionFacts(mark, mounts, lambda applied: self.lag_of(applied, now))
+
+    def lag_of(self, mark: TransactionId, now: float) -> Lag | None:
+        """Return how long ago the first transaction after `mark` was committed; None if nobody can
+        say."""
+        return self._commit_ages.lag_of(mark, self.high_water_mark, now)
 
     @property
     def pending_count(self) -> int:
@@ -198,6 +213,7 @@ class ServerPartition:
         )
         self._undecided.check_invariants()
         self._backlog.check_invariants()
+        self._commit_ages.check_invariants()
         if not self.closed:
             small = len(self._barriers) + len(self._outcomes)
             undecided = self._undecided
@@ -221,7 +237,7 @@ class ServerPartition:
                 for _, failed in self._undecided.decide(count, now):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
-                self._open(high_water_mark)
+                self._open(high_water_mark, now)
             case StoreClosed(reason):
                 self.is_open = False
                 self._reason = reason
@@ -270,6 +286,7 @@ class ServerPartition:
                 is_valid = self._mounts.is_valid(peer)
         if batches:
             self._undecided.take(batches, connection_id, now)
+            self._mounts.note_appends(connection_id, batches[-1], now)
         self._counters.requests_dropped += unheard + stale
         if unheard:
             self._effects.append(RequestsDropped(connection_id, STALE_CONNECTION, unheard))
@@ -427,16 +444,21 @@ class ServerPartition:
         self._undecided.decide(count, now)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
+        if now >= self._commit_ages.next_at:
+            self._commit_ages.note(batch.first_transaction_id, now)
         if batch.last_transaction_id > self.high_water_mark:
             self.high_water_mark = batch.last_transaction_id
             self._feeds.wake_at_head()
 
-    def _open(self, high_water_mark: TransactionId) -> None:
+    def _open(self, high_water_mark: TransactionId, now: float) -> None:
         self.is_open = True
         self._fetches.succeed()
         if self.high_water_mark is None or high_water_mark > self.high_water_mark:
             # Written by an earlier owner, with locks that nobody here has seen (SV-10).
             self._locks.raise_marks(high_water_mark)
+            known = NOTHING if self.high_water_mark is None else self.high_water_mark
+            if high_water_mark > known:
+                self._commit_ages.find(TransactionId(known + 1), now)
             self.high_water_mark = high_water_mark
             self._feeds.wake_at_head()
         questions, self._early_questions = self._early_questions, []

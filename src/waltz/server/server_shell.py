@@ -39,6 +39,15 @@ from waltz.limits import (
 from waltz.server.clients.client_connection import answer_without_partition, may_overtake
 from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
+from waltz.server.clients.mark_keeping_shell import MarkKeeper
+from waltz.server.clients.mounted_clients import (
+    CLIENTS_LOOK_SECONDS,
+    AppliedByClients,
+    ClientsLook,
+    ConnectionFacts,
+    look_at_clients,
+    told_lag,
+)
 from waltz.server.clients.reception import Terms
 from waltz.server.coordinator_watch_shell import CoordinatorWatch
 from waltz.server.feeding.feed_cache import FeedCache
@@ -59,7 +68,7 @@ from waltz.server.server_partition_events import (
 )
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
-from waltz.types import Address, Generation, PartitionId, ReplicaId
+from waltz.types import NOTHING, Address, Generation, PartitionId, ReplicaId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AddPreferredPartitionRequest,
@@ -74,6 +83,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.clients_protocol import AppliedMarks, ClientsRequest, MarkLag
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     GrowthReport,
@@ -146,6 +156,9 @@ class Server:
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )
+        self._applied = AppliedByClients()
+        self._mark_keeper = MarkKeeper(host, config.root)
+        self._look: ClientsLook | None = None
         self._backlog_bytes_peak = 0
         self._errands: dict[asyncio.Task[None], None] = {}
         self._partitions = RunningPartitions(
@@ -263,6 +276,7 @@ class Server:
         await self._coordinator.stop()
         await self._directory.stop()
         self._clients.stop()
+        await self._mark_keeper.stop()
         await self._storages.close()
         self._end(None)
         logger.info("server_stopped server_id=%s", self._membership.server_id)
@@ -272,6 +286,8 @@ class Server:
     def _tell_of_connection(self, event: ConnectionDrained | ConnectionLost) -> None:
         if isinstance(event, ConnectionLost):
             self._directory.forget(event.connection_id)
+            self._applied.forget(event.connection_id)
+            self._mark_keeper.leave(event.connection_id)
         self._partitions.tell_all(event)
 
     async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
@@ -302,6 +318,9 @@ class Server:
             if parts := [answer for answer in answers if answer is not None]:
                 self._clients.send(client.connection_id, parts)
         for message in for_server:
+            if type(message) is AppliedMarks:
+                self._note_applied(client, message)
+                continue
             # Beside the connection, whose partitions need not wait for storage nodes and others.
             while client.questions >= SERVER_QUESTIONS_MAX:
                 await asyncio.wait(self._errands, return_when=asyncio.FIRST_COMPLETED)
@@ -335,6 +354,9 @@ class Server:
         if isinstance(message, RefusalsRequest | HotLocksRequest):
             refusals = self._partitions.refusals(message.partition_id)
             return told_refusals(message, refusals, self.host.clock.now())
+        if isinstance(message, ClientsRequest):
+            now = self.host.clock.now()
+            return self._look_at_clients(now).answer(message, self._lags(message, now), now)
         if isinstance(message, CoordinatorRequest):
             return CoordinatorLocation(message.request_number, self._config.coordinator_location)
         if isinstance(message, GrowthRequest):
@@ -363,6 +385,48 @@ class Server:
                 return RemovePreferredPartitionResponse(request_id, result)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for a partition")
+
+    def _note_applied(self, client: ConnectedClient, message: AppliedMarks) -> None:
+        """Keep the marks of partitions that this connection has mounted here."""
+        now, client_id = self.host.clock.now(), client.sorter.client_id
+        for mark in message.marks:
+            partition = self._partitions.running.get(mark.partition_id)
+            if partition is None or client_id is None:
+                continue
+            machine, label = partition.machine, client.label
+            if not machine.mounts.speaks(client.connection_id, client_id):
+                continue
+            self._applied.note(client.connection_id, mark, now)
+            if label is None or not label.is_consumer or machine.high_water_mark is None:
+                continue
+            if NOTHING <= mark.transaction_id <= machine.high_water_mark:
+                number, last = mark.partition_id, mark.transaction_id
+                self._mark_keeper.note(client.connection_id, label.name, number, last)
+
+    def _lags(self, request: ClientsRequest, now: float) -> tuple[MarkLag, ...]:
+        """Return the lag of the marks that are asked for, of partitions that run here."""
+        running = self._partitions.running
+        return tuple(
+            MarkLag(
+                mark.partition_id,
+                mark.transaction_id,
+                *told_lag(running[mark.partition_id].machine.lag_of(mark.transaction_id, now)),
+            )
+            for mark in request.marks
+            if mark.partition_id in running
+        )
+
+    def _look_at_clients(self, now: float) -> ClientsLook:
+        if self._look is None or now - self._look.at >= CLIENTS_LOOK_SECONDS:
+
+            def connection_of(connection_id: int) -> ConnectionFacts | None:
+                client = self._clients.find(connection_id)
+                return None if client is None else client.facts()
+
+            running = sorted(self._partitions.running.items())
+            facts = [partition.machine.facts(now) for _, partition in running]
+            self._look = look_at_clients(facts, connection_of, self._applied, now)
+        return self._look
 
     async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
         """Ask the replicas of the partitions that are wanted and this server's."""

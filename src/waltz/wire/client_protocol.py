@@ -2,9 +2,9 @@
 
 Owns the messages of versions 0 to 4 and their hand-packed fast paths. Version 1 added read locks
 and the storage connectivity, 2 append locks, assignments and preferred partitions, 3 the mount
-state, 4 the health, 5 logical connections, discovery, batches and reports, whose messages are
-declared in files of their own. There is no answer to an append request: success is seen in the
-feed.
+state, 4 the health, 5 logical connections, discovery, batches, reports and questions about clients,
+whose messages are declared in files of their own. There is no answer to an append request: success
+is seen in the feed.
 Source: Client-Server Communication.
 """
 
@@ -19,6 +19,7 @@ from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX, METADATA_ENTRIES_MAX, PARTIT
 from waltz.types import PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import BATCH_MESSAGES
 from waltz.wire.client_message import ClientMessage as ClientMessage
+from waltz.wire.clients_protocol import CLIENTS_MESSAGES
 from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
@@ -438,6 +439,7 @@ CLIENT_CODEC: Final = Codec(
         *DISCOVERY_MESSAGES,
         *BATCH_MESSAGES,
         *REPORT_MESSAGES,
+        *CLIENTS_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

@@ -71,6 +71,9 @@ class Feature(IntEnum):
     """Follows when the cluster gets more partitions; a server says so if it is asked."""
     HEADERS = 3
     """Knows requests for ranges of headers, if it is a server; a client may make them."""
+    CLIENTS = 4
+    """Tells what it has applied, if it is a client; a server takes that, and says who its clients
+    are if it is asked."""
 
 
 FEATURES: Final = frozenset(Feature)

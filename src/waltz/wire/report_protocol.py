@@ -1,5 +1,5 @@
 """Messages by which a server tells tools of its partitions, replicas, refusals of appends, and
-coordinator: 80 to 87 of the client protocol.
+coordinator: 80 to 83 and 88 to 91 of the client protocol.
 
 Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
 taken from the coordinator, but for its own address.
@@ -206,7 +206,7 @@ REFUSALS_KEPT: Final = Structure(
 )
 
 
-@message(84, since=5, audience=Audience.STRANGERS_SERVER)
+@message(88, since=5, audience=Audience.STRANGERS_SERVER)
 class RefusalsRequest(Message):
     """Ask for the newest refusals of a partition, at most `count_max`: all, or those with this
     winner, this refused append and this lock."""
@@ -219,7 +219,7 @@ class RefusalsRequest(Message):
     lock_hash: Annotated[int | None, Optional(INT)]
 
 
-@message(85, since=5, audience=Audience.ASKER)
+@message(89, since=5, audience=Audience.ASKER)
 class RefusalsReport(Message):
     """Say which there were, the newest first. `kept` is None if the server does not have the
     partition, and at most REFUSALS_TOLD_MAX are told."""
@@ -229,7 +229,7 @@ class RefusalsReport(Message):
     refusals: Annotated[tuple[RefusalEntry, ...], ListOf(REFUSAL_ENTRY, REFUSALS_TOLD_MAX)]
 
 
-@message(86, since=5, audience=Audience.STRANGERS_SERVER)
+@message(90, since=5, audience=Audience.STRANGERS_SERVER)
 class HotLocksRequest(Message):
     """Ask for the locks of a partition with the most refusals, at most `count_max`."""
 
@@ -238,7 +238,7 @@ class HotLocksRequest(Message):
     count_max: Annotated[int, INT]
 
 
-@message(87, since=5, audience=Audience.ASKER)
+@message(91, since=5, audience=Audience.ASKER)
 class HotLocksReport(Message):
     """Say which they are, the hottest first, by the refusals that the server remembers. `kept` is
     None if the server does not have the partition, and at most REFUSALS_TOLD_MAX are told."""

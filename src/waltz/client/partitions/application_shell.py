@@ -155,6 +155,7 @@ class Application:
     def apply(self, effect: ApplyTransactions) -> None:
         """Apply what was fed: on the loop for an application that has nothing to call, for a worker
         would cost each append two switches of threads."""
+        self._services.applying(self._partition_id)
         if calls_nothing(self._services.callbacks, effect.own):
             for submission in effect.own.values():
                 submission.claim_verdict()

@@ -105,6 +105,12 @@ class ClientPartition:
         self._outbox: list[Message] = []
 
     @property
+    def mounted_stream(self) -> int | None:
+        """Return the stream that the partition is mounted on; None if it is not mounted."""
+        is_mounted = self.mounting.phase is PartitionPhase.MOUNTED
+        return self.mounting.stream if is_mounted else None
+
+    @property
     def deadline(self) -> float | None:
         questions, apply_at, send_at = self._questions, self.feed.apply_at, self.own.rows.send_at
         if self.mounting.at is apply_at is send_at is None and not questions.after:

@@ -84,6 +84,8 @@ class Services:
     """Called with how many seconds the partition has been blocked by now."""
     snapshot: Callable[[], ClusterSnapshot]
     mounted: Callable[[PartitionId, bool], None]
+    applying: Callable[[PartitionId], None]
+    """Called when the partition's mark may be about to move, and when it is mounted."""
     see_to_client_id: Callable[[ClientIdRunsOut | AppendsSettled], None]
 
 
@@ -208,6 +210,7 @@ class PartitionRunner:
         logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
         self.gate.set_mounted(state is MountState.READY)
         self._services.mounted(self.partition_id, state is MountState.READY)
+        self._services.applying(self.partition_id)
         if state is MountState.CLIENT_AHEAD:
             key, history = self._services.snapshot().cluster_key, self.application.history
             mark = self.machine.feed.high_water_mark

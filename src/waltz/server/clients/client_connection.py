@@ -7,15 +7,23 @@ Request".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.errors import RemoteProtocolError
 from waltz.record import empty_batch
 from waltz.server.appends.appends import refused_all
+from waltz.server.clients.mounted_clients import MountFacts, ToldMark
 from waltz.server.feeding.backlog import request_bytes
-from waltz.types import NOTHING, SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId
+from waltz.types import (
+    NOTHING,
+    SEQUENCE_NUMBER_MAX,
+    ClientId,
+    Generation,
+    PartitionId,
+    TransactionId,
+)
 from waltz.wire.batch_protocol import (
     AppendBatch,
     HeaderBlock,
@@ -128,6 +136,11 @@ class Sorter:
         self._sequence: int | None = None
         self._peer: ClientPeer | None = None
         """As the partitions saw it last."""
+
+    @property
+    def client_id(self) -> ClientId | None:
+        """The client that the connection's first message was from; None before it."""
+        return self._client_id
 
     @property
     def has_mounted(self) -> bool:
@@ -253,6 +266,8 @@ class Mounts:
         self._gone: dict[ClientId, _Registration] = {}
         """The last one of each client that has none, the one that has been gone longest first."""
         self._gone_max = gone_max
+        self._sampled: dict[int, ToldMark] = {}
+        """The mark of the last append of each connection that has sent one."""
 
     def __len__(self) -> int:
         return len(self._registrations)
@@ -280,8 +295,7 @@ class Mounts:
 
     def is_valid(self, peer: ClientPeer) -> bool:
         """Whether the messages of `peer` count: the last mount of its client came from it."""
-        known = self._registrations.get(peer.client_id)
-        return known is not None and known.peer.connection_id == peer.connection_id
+        return self.speaks(peer.connection_id, peer.client_id)
 
     def is_repeated(self, peer: ClientPeer) -> bool:
         """Whether `peer` repeats what another connection has sent.
@@ -304,11 +318,37 @@ class Mounts:
         """Whether a connection speaks for the client."""
         return client_id in self._registrations
 
+    def note_appends(self, connection_id: int, last: AppendBatch, now: float) -> None:
+        """Take note of appends of a connection that speaks for its client; `last` are the last of
+        them."""
+        mark = TransactionId(int(last.appends.client_high_water_marks[-1]))
+        self._sampled[connection_id] = ToldMark(mark, now)
+
+    def facts(self, sent_of: Callable[[int], TransactionId | None]) -> list[MountFacts]:
+        """Return what operators are told of the mounts; `sent_of` returns the last transaction that
+        a connection was sent."""
+        peers = (known.peer for known in self._registrations.values())
+        return [
+            MountFacts(
+                peer.connection_id,
+                peer.client_id,
+                sent_of(peer.connection_id),
+                self._sampled.get(peer.connection_id),
+            )
+            for peer in peers
+        ]
+
+    def speaks(self, connection_id: int, client_id: ClientId) -> bool:
+        """Whether this connection speaks for the client."""
+        known = self._registrations.get(client_id)
+        return known is not None and known.peer.connection_id == connection_id
+
     def connection_ids(self) -> list[int]:
         return [known.peer.connection_id for known in self._registrations.values()]
 
     def remove(self, connection_id: int) -> None:
         """Forget the connection."""
+        self._sampled.pop(connection_id, None)
         for client_id, known in self._registrations.items():
             if known.peer.connection_id == connection_id:
                 del self._registrations[client_id]

@@ -38,6 +38,7 @@ from waltz.server.clients.contexts import (
 from waltz.server.clients.contexts import Effect as ContextEffect
 from waltz.server.clients.contexts import Event as ContextEvent
 from waltz.server.clients.idleness import Idleness, IdlenessFinding
+from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.server.clients.reception import Terms
 from waltz.server.feeding.backlog import (
     BacklogEffect,
@@ -49,6 +50,7 @@ from waltz.server.feeding.backlog import (
 )
 from waltz.server.feeding.outbox import Part
 from waltz.server.server_partition_events import ConnectionDrained, ConnectionLost
+from waltz.wire.client_label import ClientLabel, client_label
 from waltz.wire.lifecycle_protocol import (
     ConnectionRestoreRequest,
     ConnectionRestoreResponse,
@@ -77,16 +79,19 @@ class ConnectedClient:
         peer_log: PeerLog,
         all_under_way: UnderWay,
         token: bytes = b"",
+        label: ClientLabel | None = None,
     ) -> None:
-        """`idle_seconds` 0: it may be silent for ever. `token`: what it showed, if anything."""
+        """`idle_seconds` 0: it may be silent for ever. `token` and `label`: what it showed, if
+        anything."""
         self.connection_id = connection_id
         self.connection: Connection | None = connection
         self.peer = connection.peer
         self.link = link
+        self._principal = connection.identity
         host, _, _ = connection.peer.rpartition(":")
         self.sorter = Sorter(
             connection_id,
-            Proof(token, connection.identity, host),
+            Proof(token, self._principal, host),
             has_lasting_sequence=link.has_lifecycle,
         )
         self.intake = Intake(all_under_way)
@@ -103,11 +108,27 @@ class ConnectedClient:
         self.turn = asyncio.Lock()
         """Held by the task that reads: the messages of one TCP connection are handed on before the
         next connection is read."""
+        self.label = label
+        self._connected_at = self._heard_at = clock.now()
         self._clock = clock
         self._peer_log = peer_log
         self._idle_seconds = idle_seconds
         self._idleness: Idleness | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    def facts(self) -> ConnectionFacts:
+        """Return what operators are told of the connection."""
+        return ConnectionFacts(
+            self.connection_id,
+            self.label,
+            self._principal,
+            self.peer,
+            self.link.link.version or 0,
+            Feature.CLIENTS in self.link.features,
+            self.connection is None,
+            self._connected_at,
+            self._heard_at,
+        )
 
     @property
     def unsent_bytes(self) -> int:
@@ -153,8 +174,9 @@ class ConnectedClient:
         data = await connection.read(self.link.link.frames.wanted_bytes)
         if self.connection is not connection:
             return b""
+        self._heard_at = self._clock.now()
         if self._idleness is not None:
-            self._idleness.hear(self._clock.now())
+            self._idleness.hear(self._heard_at)
             if self._timer is None:
                 self._arm()
         return data
@@ -394,10 +416,11 @@ class Clients:
                     key = self._host.random.uuid()
                     answer = self._terms.answer(arrival.request, key)
                     token = client_token(arrival.request.extensions)
+                    label = client_label(arrival.request.extensions)
                     arrival.connection.write(arrival.link.encode(answer))
                     if answer.error_code == HandshakeCode.NONE:
                         arrival.link.opened()
-                        return self._add(arrival, answer.features, key, token), arrival
+                        return self._add(arrival, answer.features, key, token, label), arrival
             next_arrival = await receive_next_request(arrival)
         self._peer_log.info("client_not_let_in peer=%s", arrival.connection.peer)
         return None, None
@@ -408,6 +431,7 @@ class Clients:
         features: Collection[int],
         key: UUID | None = None,
         token: bytes = b"",
+        label: ClientLabel | None = None,
     ) -> ConnectedClient:
         self._count += 1
         connection = arrival.connection
@@ -420,6 +444,7 @@ class Clients:
             self._peer_log,
             self._under_way,
             token,
+            label,
         )
         client.watch()
         self._clients[client.connection_id] = client

@@ -135,6 +135,14 @@ class Feeds:
         if feed is not None:
             feed.place = FeedPlace.REMOVED
 
+    def sent(self, connection_id: int) -> TransactionId | None:
+        """Return the last transaction that the connection was sent, or has said it has; None if
+        that is not known yet."""
+        feed = self._feeds.get(connection_id)
+        if feed is None or (feed.is_mounting and feed.place is FeedPlace.IDLE):
+            return None
+        return TransactionId(feed.next_transaction_id - 1)
+
     def send_data(self, connection_id: int) -> None:
         """From now on the connection is sent the data, too."""
         self._with_data.add(connection_id)
