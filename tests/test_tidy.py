@@ -21,7 +21,7 @@ WORDS = {
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
-    "connections", "operators", "reader", "system", "sim",
+    "connections", "operators", "reader", "system", "sim", "metrics",
     "spark", "cli", "configuration", "testing", "bench",
 }  # fmt: skip
 CLIENTS = {"client", "connections", "operators", "reader"}
@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "checksums": {"arrays"},
     "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
+    "metrics": {"types", "figures"},
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),
@@ -70,7 +71,8 @@ LAYERS: dict[str, set[str]] = {
         "store.events",
     },
     "cli": EVERYTHING - {"sim", "testing"} | {""},
-    "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench"} | {""},
+    "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench", "metrics"}
+    | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},
     "opening": WORDS | CLIENTS | {"system"},
     "": {"opening"},

@@ -22,6 +22,7 @@ from waltz.server.appends.appends import Senders, refused_all, rejected
 from waltz.server.appends.barriers import Barrier, Barriers
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.appends.outcomes import Outcomes
+from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.appends.undecided import NOTHING_ADMITTED, Admitted, Undecided
 from waltz.server.clients.client_connection import (
     PARTITION_NOT_READY,
@@ -148,8 +149,15 @@ class ServerPartition:
             data_requests=len(self._data_requests),
             unreadable=self._fetches.unreadable_count,
             failures=failures,
+            is_full=self._backlog.is_full,
+            append_seconds=self._undecided.seconds,
             counters=replace(self._counters),
         )
+
+    @property
+    def append_seconds(self) -> StageSeconds:
+        """The durations so far; the shell adds those of the last stage."""
+        return self._undecided.seconds
 
     @property
     def pending_count(self) -> int:
@@ -212,9 +220,10 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                for _, failed in self._undecided.decide(count, now):
+                for _, failed in self._undecided.decide(count, now, is_committed=False):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
+                self._counters.store_sessions += 1
                 self._open(high_water_mark)
             case StoreClosed(reason):
                 self.is_open = False
@@ -418,7 +427,7 @@ class ServerPartition:
         count = batch.count
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._undecided.decide(count, now)
+        self._undecided.decide(count, now, is_committed=True)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if batch.last_transaction_id > self.high_water_mark:

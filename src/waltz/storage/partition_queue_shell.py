@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
+from waltz.figures import Durations
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, Drain, failure
-from waltz.storage.durations import Durations
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
