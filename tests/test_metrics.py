@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from waltz.figures import Durations, Family, Kind, Label, Metric, counter, gauge
-from waltz.metrics import StateCollector, partition_families, process_families
+from waltz.metrics import StateCollector, families
 from waltz.types import PartitionId
 
 
@@ -59,12 +59,12 @@ def test_a_figure_that_is_unknown_has_no_sample() -> None:
     known, unknown = (
         State(PartitionId(number), size, Durations()) for number, size in ((0, 5.0), (1, None))
     )
-    assert scraped(process_families("x_", FIGURES, (), known)) == {
+    assert scraped(families("x_", [], [([], known)], FIGURES)) == {
         "x_bytes[]": 5,
         "x_looks_total[]": 2,
     }
-    assert scraped(process_families("x_", FIGURES, (), unknown)) == {"x_looks_total[]": 2}
-    assert scraped(partition_families("x_", FIGURES, (), [known, unknown])) == {
+    assert scraped(families("x_", [], [([], unknown)], FIGURES)) == {"x_looks_total[]": 2}
+    assert scraped(families("x_", ["partition"], [(["0"], known), (["1"], unknown)], FIGURES)) == {
         "x_bytes[('partition', '0')]": 5,
         "x_looks_total[('partition', '0')]": 2,
         "x_looks_total[('partition', '1')]": 2,
@@ -74,13 +74,13 @@ def test_a_figure_that_is_unknown_has_no_sample() -> None:
 def test_samples_of_one_name_differ_by_their_labels() -> None:
     state = State(PartitionId(3), None, Durations())
     state.seconds.add(0.3)
-    found = scraped(process_families("x_", (), FAMILIES, state))
+    found = scraped(families("x_", [], [([], state)], [], FAMILIES))
     assert found["x_stage[('of', 'a')]"] == 1
     assert found["x_stage[('of', 'b')]"] == 0
     assert found["x_turns_total[('of', 'a')]"] == 7
     assert found["x_seconds_count[('stage', 'one')]"] == 1
     assert found["x_seconds_bucket[('le', '0.25'), ('stage', 'one')]"] == 0
     assert found["x_seconds_bucket[('le', '0.5'), ('stage', 'one')]"] == 1
-    of_partitions = scraped(partition_families("x_", (), FAMILIES, [state]))
+    of_partitions = scraped(families("x_", ["partition"], [(["3"], state)], [], FAMILIES))
     assert of_partitions["x_turns_total[('of', 'a'), ('partition', '3')]"] == 7
     assert of_partitions["x_seconds_sum[('partition', '3'), ('stage', 'one')]"] == 0.3

@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "checksums": {"arrays"},
     "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
-    "metrics": {"types", "figures"},
+    "metrics": {"types", "errors", "figures", "client.client_metrics"},
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),

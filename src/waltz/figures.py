@@ -33,9 +33,17 @@ class Durations:
         """At index i the durations above bound i - 1 and up to bound i; the last has no bound."""
 
     def add(self, seconds: float) -> None:
+        """Count a duration."""
         self.count += 1
         self.sum_seconds += seconds
         self._counts[bisect_left(BOUNDS, seconds)] += 1
+
+    def copy(self) -> Durations:
+        """Return what was counted until now; any thread may ask."""
+        found = Durations()
+        found._counts = self._counts[:]
+        found.count, found.sum_seconds = sum(found._counts), self.sum_seconds
+        return found
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
         """Yield each bound and the number of durations up to it."""

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client.metrics_core import InfoMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from waltz.metrics import partition_families, process_families
+from waltz.metrics import families
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
@@ -37,9 +37,13 @@ def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily
         "Which node this is.",
         {"cluster_key": state.cluster_key, "directory": state.directory, "version": version},
     )
-    yield from process_families(STORAGE_PREFIX, NODE_METRICS, (), state)
-    yield from partition_families(
-        STORAGE_PREFIX, PARTITION_METRICS, PARTITION_FAMILIES, state.partitions
+    yield from families(STORAGE_PREFIX, [], [([], state)], NODE_METRICS)
+    yield from families(
+        STORAGE_PREFIX,
+        ["partition"],
+        [([str(each.partition_id)], each) for each in state.partitions],
+        PARTITION_METRICS,
+        PARTITION_FAMILIES,
     )
 
 
@@ -50,7 +54,11 @@ def server_families(state: ServerState, *, version: str) -> Iterator[MetricFamil
         "Which server this is.",
         {"server_id": str(state.server_id), "advertised": state.advertised, "version": version},
     )
-    yield from process_families(SERVER_PREFIX, SERVER_METRICS, (), state)
-    yield from partition_families(
-        SERVER_PREFIX, SERVER_PARTITION_METRICS, SERVER_PARTITION_FAMILIES, state.partitions
+    yield from families(SERVER_PREFIX, [], [([], state)], SERVER_METRICS)
+    yield from families(
+        SERVER_PREFIX,
+        ["partition"],
+        [([str(each.partition_id)], each) for each in state.partitions],
+        SERVER_PARTITION_METRICS,
+        SERVER_PARTITION_FAMILIES,
     )

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from waltz.cli.exposition import SERVER_PREFIX, STORAGE_PREFIX
+from waltz.client.client_metrics import (
+    CLIENT_FAMILIES,
+    CLIENT_METRICS,
+    CLIENT_PARTITION_METRICS,
+)
 from waltz.figures import Family, Kind, Label, Metric
+from waltz.metrics import CLIENT_PREFIX
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
@@ -20,6 +26,7 @@ from waltz.server.server_metrics import (
 )
 from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_FAMILIES, PARTITION_METRICS
 
+CLIENT: Label = Label("client", "the name that `register` was given")
 PARTITION: Label = Label("partition", "its ID")
 
 
@@ -66,6 +73,10 @@ SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
     "A partition on a storage node": tuple(
         exposed(STORAGE_PREFIX, PARTITION_METRICS, PARTITION_FAMILIES, (PARTITION,))
     ),
+    "A client": tuple(exposed(CLIENT_PREFIX, CLIENT_METRICS, CLIENT_FAMILIES, (CLIENT,))),
+    "A partition in a client": tuple(
+        exposed(CLIENT_PREFIX, CLIENT_PARTITION_METRICS, (), (CLIENT, PARTITION))
+    ),
 }
 
 INTRODUCTION = """\
@@ -77,7 +88,10 @@ Servers and storage nodes answer `GET /metrics` on their HTTP ports (`server.jet
 `storage.jetty.port`), in the text format of Prometheus. A sample that nobody can confirm is absent:
 no metric says 0 for "unknown". A unit is the end of the name: seconds, bytes; without one it is a
 number. Counters start from 0 with the process, those of a partition with each opening of the
-partition. The standard metrics of a process, `process_cpu_seconds_total` and the like, are there,
+partition. Clients are part of an application's process: `waltz.metrics.register(client)` shows
+their figures in the application's registry of `prometheus_client`, and `client.metrics()` returns
+them as an object. A client knows the log only as far as it was told of it, so its lag is a lower
+bound. The standard metrics of a process, `process_cpu_seconds_total` and the like, are there,
 too, and so are `waltz_server_info` and `waltz_storage_info`, whose labels name the process.
 """
 
