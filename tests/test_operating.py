@@ -67,7 +67,8 @@ def test_every_log_event_of_the_guide_to_tls_is_logged(event: str) -> None:
 
 
 def test_states_of_space_are_logged_by_name() -> None:
-    assert '"space_%s ' in SOURCE
+    assert '"space_low ' in SOURCE
+    assert '"space_short ' in SOURCE
     assert "space_low" in GUIDE
     assert "space_short" in GUIDE
 

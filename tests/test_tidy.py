@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
-    "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log",
+    "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log", "log_fields",
     "checksums", "majority", "recognition", "arrays",
 }  # fmt: skip
 EVERYTHING = WORDS | {
@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "checksums": {"arrays"},
     "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
+    "log_fields": set(),
     "metrics": {"types", "errors", "figures", "client.client_metrics"},
     "majority": set(),
     "peer_log": {"limits"},

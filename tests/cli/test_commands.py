@@ -52,13 +52,13 @@ FILES = ("numpy",)
 FILES_SHOWN = ("numpy", "rich")
 LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
-    Row("up", "--help", 50, LOOP_SHOWN),
+    Row("up", "--help", 52, LOOP_SHOWN),
     Row("status", AT, 88, LOOP),
-    Row("append", f"{AT} --partition 0 x", 127, LOOP),
-    Row("outcome", f"{AT} 1:1:1:1", 127, LOOP),
+    Row("append", f"{AT} --partition 0 x", 128, LOOP),
+    Row("outcome", f"{AT} 1:1:1:1", 128, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
-    Row("server", "--help", 136, RECORDS),
-    Row("storage", "--help", 100, RECORDS),
+    Row("server", "--help", 138, RECORDS),
+    Row("storage", "--help", 101, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
     Row("cluster show-cluster-key", AT, 46, LOOP),

@@ -194,7 +194,11 @@ class RunningPartition:
                 self._unreadable_told[first] = None
                 if len(self._unreadable_told) > UNREADABLE_MAX:
                     del self._unreadable_told[next(iter(self._unreadable_told))]
-                logger.warning("transaction_unreadable %s", error)
+                number = self.machine.partition_id
+                logger.warning(
+                    "transaction_unreadable partition=%d transaction=%d error=%s",
+                    number, first, error,
+                )  # fmt: skip
             self.put(StoreReadFailed(first, str(error), with_data, is_unreadable))
         finally:
             del self._reads[wanted]
