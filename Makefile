@@ -150,12 +150,15 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.configuration.settings_document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document server > docs/operating/server-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document tools > docs/operating/tools-configuration.md
+	$(BIN)/python -m waltz.cli.metrics_document > docs/operating/metrics.md
+	$(BIN)/python -m deploy
+	$(BIN)/python -m tests.events > docs/operating/events.md
 	$(BIN)/python -m tests.rows > docs/rows.md
 	$(BIN)/python -m tests.api > docs/api.md
 	$(BIN)/python -m docs.pictures
 
 docs-check: docs
-	git diff --exit-code --stat docs/formats docs/pictures docs/rows.md docs/api.md docs/operating/*-configuration.md
+	git diff --exit-code --stat docs/formats docs/pictures docs/rows.md docs/api.md docs/operating/*-configuration.md docs/operating/metrics.md docs/operating/events.md deploy
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

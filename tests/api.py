@@ -42,6 +42,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
             "NOTHING",
         ),
         *("BlockedPartition", "OnApplyFailure", "ServerReport"),
+        *("ClientMetrics", "ClientPartitionMetrics", "Durations"),
     ),
     "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
     "Notes": ("open_notes", "ClusterNotes"),

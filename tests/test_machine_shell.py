@@ -338,3 +338,19 @@ def test_tasks_that_wait_for_room_in_a_mailbox_go_on_once_its_machine_is_gone(
             await mailbox.room()
 
     asyncio.run(scenario())
+
+
+def test_a_step_is_told_of_once_its_effects_were_performed() -> None:
+    async def scenario() -> None:
+        mailbox, seen = Mailbox[str](LoopClock(), capacity=10), list[str]()
+        turns = Turns(Recorder(), mailbox, host(), seen.append, stepped=partial(seen.append, "-"))
+        for event in ("a", "b"):
+            mailbox.put(event)
+        task = asyncio.create_task(turns.run())
+        await asyncio.sleep(0)
+        turns.take_now("c")
+        mailbox.put("end")
+        await task
+        assert seen == ["A", "B", "-", "C", "-", "END", "-"]
+
+    asyncio.run(scenario())

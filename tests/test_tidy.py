@@ -16,12 +16,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
-    "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log",
+    "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log", "log_fields",
     "checksums", "majority", "recognition", "arrays",
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
-    "connections", "operators", "reader", "system", "sim",
+    "connections", "operators", "reader", "system", "sim", "metrics",
     "spark", "cli", "configuration", "testing", "bench",
 }  # fmt: skip
 CLIENTS = {"client", "connections", "operators", "reader"}
@@ -35,6 +35,8 @@ LAYERS: dict[str, set[str]] = {
     "checksums": {"arrays"},
     "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
+    "log_fields": set(),
+    "metrics": {"types", "errors", "figures", "client.client_metrics"},
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),
@@ -70,7 +72,8 @@ LAYERS: dict[str, set[str]] = {
         "store.events",
     },
     "cli": EVERYTHING - {"sim", "testing"} | {""},
-    "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench"} | {""},
+    "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench", "metrics"}
+    | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},
     "opening": WORDS | CLIENTS | {"system"},
     "": {"opening"},

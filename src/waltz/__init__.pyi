@@ -5,6 +5,7 @@ from .client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from .client.applying.transactions import Transactions
 from .client.blocking_client import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
+from .client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from .client.client_shell import AsyncWaltzClient
 from .client.databases.sql_callbacks import SqlCallbacks
 from .client.lifecycle_events import (
@@ -53,6 +54,7 @@ from .errors import (
     UnavailableError,
     WaltzError,
 )
+from .figures import Durations
 from .opening import (
     open_async_client,
     open_async_reader,
@@ -91,6 +93,8 @@ __all__ = [
     "ClientAheadError",
     "ClientClosedError",
     "ClientId",
+    "ClientMetrics",
+    "ClientPartitionMetrics",
     "ClusterChanged",
     "ClusterChangedError",
     "ClusterNotes",
@@ -100,6 +104,7 @@ __all__ = [
     "ConnectionRestored",
     "CoordinatorLostError",
     "CorruptionError",
+    "Durations",
     "HistoryChangedError",
     "JsonSerializer",
     "LifecycleEvent",

@@ -145,9 +145,12 @@ class Turns(Generic[E, F]):
         perform: Callable[[F], None],
         *,
         lane: Lane | None = None,
+        stepped: Callable[[], None] | None = None,
     ) -> None:
-        """A turn that events cause queues in `lane` while the lane is used."""
+        """A turn that events cause queues in `lane` while the lane is used. `stepped` is called
+        after each step, once its effects were performed."""
         self._machine = machine
+        self._stepped = stepped
         self._lane = lane
         self._mailbox = mailbox
         self._clock = host.clock
@@ -219,6 +222,8 @@ class Turns(Generic[E, F]):
                 self._inspect(machine)
             for effect in effects:
                 perform(effect)
+            if self._stepped is not None:
+                self._stepped()
         except BaseException as error:
             self._over.set_exception(error)
             return False

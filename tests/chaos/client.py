@@ -22,7 +22,7 @@ from typing import Any, Final
 import waltz
 from tests.live.application import Application, Intent, Load
 from tests.live.journal import Event, Journal, Step, encode_request
-from waltz.cli.nodes import set_up_logging
+from waltz.cli.log_format import set_up_logging
 
 LOAD: Final = Load(
     keys=4,  # few, so that clients meet

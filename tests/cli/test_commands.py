@@ -53,7 +53,7 @@ FILES = ("numpy",)
 FILES_SHOWN = ("numpy", "rich")
 LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
-    Row("up", "--help", 50, LOOP_SHOWN),
+    Row("up", "--help", 52, LOOP_SHOWN),
     Row("status", AT, 88, LOOP),
     Row("append", f"{AT} --partition 0 x", 132, LOOP),
     Row("outcome", f"{AT} 1:1:1:1", 132, LOOP),

@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.storage.states import healthy, node_of
 from tests.storage.support import KEY
-from waltz.cli.exposition import StateCollector, server_families, storage_families
-from waltz.figures import Metric
+from waltz.cli.exposition import server_families, storage_families
+from waltz.figures import BOUNDS, Durations, Metric
+from waltz.metrics import StateCollector
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_METRICS,
@@ -21,7 +22,6 @@ from waltz.server.server_metrics import (
     ServerStage,
     ServerState,
 )
-from waltz.storage.durations import BOUNDS, Durations
 from waltz.storage.partition_replica import ReplicaCounters
 from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_METRICS, NodeState
 from waltz.types import Generation, PartitionId, ServerId, TransactionId

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.processes
 PROCESS = """
 import asyncio, gc, sys, threading
 import waltz
-from waltz.cli.nodes import run_loop, set_up_logging, until_told
+from waltz.cli.log_format import set_up_logging
+from waltz.cli.nodes import run_loop, until_told
+from waltz.log_fields import Fields
 
 def never():
     threading.Event().wait()
@@ -45,7 +47,7 @@ run_loop(
         Node(),
         end_with_stdin="child" in sys.argv,
         shutdown_seconds=float(sys.argv[1]),
-        unfinished=lambda: ["partition=3 disk_call_seconds=31.0"],
+        unfinished=lambda: [Fields(partition=3, disk_call_seconds=31.0)],
     )
 )
 """

@@ -77,7 +77,9 @@ def test_what_a_stop_waits_for_is_named_by_partition() -> None:
             ),
         ),
     )
-    assert unfinished(state) == ["partition=3 pending_requests=7 pending_bytes=4000"]
+    assert [str(each) for each in unfinished(state)] == [
+        "partition=3 pending_requests=7 pending_bytes=4000"
+    ]
 
 
 def test_check_judges_and_prints_what_would_be_in_force(tmp_path: Path) -> None:

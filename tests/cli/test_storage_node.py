@@ -122,7 +122,7 @@ def test_check_refuses_what_a_start_would_refuse(tmp_path: Path) -> None:
 def test_what_a_stop_waits_for_is_named_by_partition() -> None:
     """CF-112."""
     node = node_of(healthy(0), healthy(3, call_seconds=31.02), healthy(4, queue_requests=7))
-    assert unfinished(node) == [
+    assert [str(each) for each in unfinished(node)] == [
         "partition=3 queue_requests=0 disk_call_seconds=31.0",
         "partition=4 queue_requests=7 disk_call_seconds=0.0",
     ]

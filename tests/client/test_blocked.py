@@ -70,16 +70,16 @@ def test_a_line_has_the_transaction_its_size_and_header_and_the_attempt() -> Non
     left = transactions(4, 5)
     (one, *_) = left
     one.provide_data(b"abc")
-    assert attempts.described(left, ERROR, is_alone=True) == (
+    assert str(attempts.described(left, ERROR, is_alone=True)) == (
         f"partition=0 transaction=4 header={one.header} bytes=3 attempt=1 on_apply_failure=park"
         " error='ValueError: no such thing'"
     )
-    assert "transactions=4..5 attempt=1" in attempts.described(left, ERROR, is_alone=False)
+    assert "transactions=4..5 attempt=1" in str(attempts.described(left, ERROR, is_alone=False))
 
 
 def test_a_size_that_is_not_known_is_not_told() -> None:
     (one,) = transactions(4)
-    assert content(one).endswith("bytes=not-fetched") == (not one.has_data)
+    assert str(content(one)).endswith("bytes=not-fetched") == (not one.has_data)
 
 
 def test_who_waits_is_told_the_transaction_the_error_and_the_remedy() -> None:

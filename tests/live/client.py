@@ -20,7 +20,7 @@ from typing import Any, Final
 import waltz
 from tests.live.application import Application, Intent, Load
 from tests.live.journal import Journal
-from waltz.cli.nodes import set_up_logging
+from waltz.cli.log_format import set_up_logging
 
 REPORT_SECONDS: Final = 0.1
 

@@ -157,3 +157,16 @@ def test_what_is_found_is_what_was_added_and_the_bound_holds(
             entry = cache.find(PartitionId(partition), tid(number))
             if entry is not None:
                 assert entry.batch.slice(tid(number), 1) == batch(number, 1)
+
+
+def test_looks_that_find_and_looks_that_do_not_are_counted() -> None:
+    cache = FeedCache()
+    cache.find(PARTITION, tid(0))
+    cache.find_headers(PARTITION, tid(0))
+    cache.add(PARTITION, header_columns(batch(0, 3)))
+    cache.find(PARTITION, tid(0))
+    assert (cache.hits, cache.misses) == (0, 3)
+    cache.find_headers(PARTITION, tid(2))
+    cache.add(PARTITION, batch(3, 1))
+    cache.find(PARTITION, tid(3))
+    assert (cache.hits, cache.misses) == (2, 3)

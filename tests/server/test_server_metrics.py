@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from waltz.figures import Sample
+from waltz.limits import REPORT_REPLICAS_MAX
 from waltz.server.server_metrics import (
     SERVER_METRICS,
+    SERVER_PARTITION_FAMILIES,
     SERVER_PARTITION_METRICS,
     CoordinatorContact,
     ServerPartitionState,
@@ -17,6 +20,7 @@ from waltz.server.server_metrics import (
 )
 from waltz.store.standing import ReplicaReport, StoreReport
 from waltz.types import (
+    NO_SESSION,
     Generation,
     PartitionId,
     ReplicaId,
@@ -121,7 +125,7 @@ def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_age() -> None:
         assert found["coordinator_answer_age_seconds"] == contact.age_seconds
         assert (problem or "") in "".join(found["problems"])
         lost = [each.value(state) for each in SERVER_METRICS if each.name == "coordinator_lost"]
-        assert lost == [problem is not None]
+        assert lost == [None if contact.age_seconds is None else problem is not None]
 
 
 def test_tools_are_told_what_is_known_and_how_old_it_is() -> None:
@@ -134,10 +138,14 @@ def test_tools_are_told_what_is_known_and_how_old_it_is() -> None:
 
 
 def test_every_figure_has_a_name_of_its_own_and_a_meaning() -> None:
-    for figures in (SERVER_METRICS, SERVER_PARTITION_METRICS):
-        names = [figure.name for figure in figures]
-        assert len(set(names)) == len(names)
-        assert all(figure.meaning.endswith(".") for figure in figures)
+    families = [(each.name, each.meaning) for each in SERVER_PARTITION_FAMILIES]
+    of_partitions = [(each.name, each.meaning) for each in SERVER_PARTITION_METRICS]
+    for figures in (
+        [(each.name, each.meaning) for each in SERVER_METRICS],
+        of_partitions + families,
+    ):
+        assert len({name for name, _ in figures}) == len(figures)
+        assert all(meaning.endswith(".") for _, meaning in figures)
 
 
 def test_tools_of_the_original_find_their_names() -> None:
@@ -164,3 +172,61 @@ def test_tools_of_the_original_find_their_names() -> None:
     assert gauges["waltz-server.replica-info"] == {"value": {"0": [*replicas]}}
     assert gauges["waltz-server.server-id"] == {"value": 3}
     assert gauges["waltz-server.is-closed"] == {"value": False}
+
+
+def samples(state: ServerPartitionState, name: str) -> list[Sample]:
+    (family,) = [each for each in SERVER_PARTITION_FAMILIES if each.name == name]
+    found = list(family.samples(state))
+    assert all(len(labels) == len(family.labels) for labels, _ in found)
+    return found
+
+
+def test_each_replica_has_the_standing_that_it_told_and_nothing_that_nobody_can_say() -> None:
+    unheard = ReplicaReport(NODE, Standing.UNKNOWN, None, None, "has not been asked")
+    untold = replace(
+        WELL, store=StoreReport(SessionId(4), TransactionId(3), None, (NODE,), (unheard,))
+    )
+    assert samples(FULL, "replica_standing") == [((NODE, "refusing"), 1)]
+    assert samples(WELL, "replica_standing") == [((NODE, "current"), 1)]
+    assert samples(WELL, "replica_takes_appends") == [((NODE,), True)]
+    assert samples(WELL, "replica_answer_age_seconds") == [((NODE,), 2.0)]
+    assert samples(FULL, "replica_takes_appends") == [((NODE,), False)]
+    assert samples(untold, "replica_standing") == [((NODE, "unknown"), 1)]
+    assert samples(untold, "replica_takes_appends") == []
+    assert samples(untold, "replica_answer_age_seconds") == []
+    for name in ("replica_standing", "replica_takes_appends", "replica_answer_age_seconds"):
+        assert samples(UNWELL, name) == [], "it has no store"
+
+
+def test_a_partition_has_no_more_replicas_in_its_samples_than_tools_are_told_of() -> None:
+    many = tuple(
+        ReplicaReport(ReplicaId(f"s:{number}"), Standing.CURRENT, True, 1.0, "")
+        for number in range(REPORT_REPLICAS_MAX + 5)
+    )
+    state = replace(WELL, store=StoreReport(SessionId(4), TransactionId(3), None, (NODE,), many))
+    assert len(samples(state, "replica_standing")) == REPORT_REPLICAS_MAX
+
+
+def test_a_session_that_nobody_knows_has_neither_number_nor_age() -> None:
+    assert shown(WELL, "session_id") == 4
+    assert shown(UNWELL, "session_id") is None
+    assert shown(UNWELL, "session_seconds") is None
+    assert shown(replace(WELL, session_seconds=7.5), "session_seconds") == 7.5
+    no_session = StoreReport(NO_SESSION, None, "no majority", (), ())
+    assert shown(replace(WELL, store=no_session), "session_id") is None
+
+
+def test_whether_the_coordinator_answers_is_known_once_it_was_asked() -> None:
+    def read(name: str, contact: CoordinatorContact | None) -> float | None:
+        (metric,) = [each for each in SERVER_METRICS if each.name == name]
+        return metric.value(replace(server(WELL), coordinator=contact))
+
+    answers, lost = CoordinatorContact(1.0, None, 9.0, 2), CoordinatorContact(5.0, "gone", 3.0, 4)
+    for name, expected in (
+        ("coordinator_connected", [None, None, 1, 0]),
+        ("coordinator_state_seconds", [None, None, 9, 3]),
+        ("coordinator_answer_age_seconds", [None, None, 1, 5]),
+        ("coordinator_calls_lost", [None, 0, 2, 4]),
+    ):
+        unasked = CoordinatorContact(None, None)
+        assert [read(name, each) for each in (None, unasked, answers, lost)] == expected

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.storage.support import DIRECTORY_ID, KEY, t
-from waltz.storage.durations import Durations
+from waltz.figures import Durations
 from waltz.storage.partition_replica import ReplicaCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import (

@@ -26,6 +26,7 @@ from waltz.types import (
 )
 
 if TYPE_CHECKING:
+    from waltz.log_fields import Fields
     from waltz.system.http import Answering, HttpServer
 
 log = logging.getLogger(__name__)
@@ -162,21 +163,12 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def set_up_logging() -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-    )
-
-
 async def until_told(
     node: NodeKind,
     *,
     end_with_stdin: bool,
     shutdown_seconds: float = SHUTDOWN_SECONDS_MAX,
-    unfinished: Callable[[], Sequence[str]] = tuple,
+    unfinished: Callable[[], Sequence[Fields]] = tuple,
 ) -> None:
     """Start `node`, print `ready` on standard output, and stop it on SIGTERM or SIGINT; a second
     signal ends the process at once.
@@ -200,8 +192,11 @@ async def until_told(
     done, _ = await asyncio.wait({stopping}, timeout=shutdown_seconds)
     if not done:
         # A thread that a disk holds up cannot be ended, and would keep the process from ending.
-        for line in unfinished() or ["no known work is left"]:
-            log.error("stop_unfinished %s", line)
+        found = unfinished()
+        for work in found:
+            log.error("stop_unfinished %s", work)
+        if not found:
+            log.error("stop_unfinished known_work=none")
         log.error("stop_took_too_long seconds=%g", shutdown_seconds)
         logging.shutdown()
         os._exit(1)

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from waltz.cli.exposition import StateCollector, server_families, storage_families
+from waltz.cli.exposition import server_families, storage_families
+from waltz.metrics import StateCollector
 from waltz.server.server_metrics import ServerState, original_gauges, server_health_json
 from waltz.storage.storage_metrics import NodeState, health_json, metrics_json
 from waltz.system.http import Answer, Answering, Negotiated

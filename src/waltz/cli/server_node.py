@@ -9,6 +9,12 @@ from collections.abc import Sequence
 import click
 
 from waltz.cli.command_settings import given_options, print_settings, read_settings
+from waltz.cli.log_format import (
+    LOG_FORMAT_OPTION,
+    LogFormat,
+    ending_in_log,
+    set_up_logging,
+)
 from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
@@ -17,7 +23,6 @@ from waltz.cli.nodes import (
     Routes,
     installed_version,
     run_loop,
-    set_up_logging,
     until_told,
 )
 from waltz.cli.server_workers import run_workers
@@ -50,6 +55,7 @@ from waltz.configuration.server_settings import (
 from waltz.configuration.settings import Settings
 from waltz.configuration.tls_settings import tls_settings
 from waltz.host import Host
+from waltz.log_fields import Fields
 from waltz.server.server_metrics import ServerState
 from waltz.server.server_shell import Server, ServerConfig
 from waltz.system.real_host import real_host
@@ -85,11 +91,14 @@ def observed(server: Server, http: Address | None) -> ObservedNode:
     return ObservedNode(server, http, routes)
 
 
-def unfinished(state: ServerState) -> list[str]:
+def unfinished(state: ServerState) -> list[Fields]:
     """Return what a stop still waits for, a line per partition."""
     return [
-        f"partition={partition.partition_id} pending_requests={partition.pending_requests}"
-        f" pending_bytes={partition.pending_bytes}"
+        Fields(
+            partition=partition.partition_id,
+            pending_requests=partition.pending_requests,
+            pending_bytes=partition.pending_bytes,
+        )
         for partition in state.partitions
         if partition.pending_requests
     ]
@@ -167,6 +176,7 @@ async def run_servers(
     default=1,
     help="Number of servers, one process each, on the ports from --address on.",
 )
+@LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Check the configuration, print it, and end.")
 def server(
@@ -179,6 +189,7 @@ def server(
     tls_cert: str | None,
     tls_key: str | None,
     workers: int,
+    log_format: LogFormat,
     end_with_stdin: bool,
     check: bool,
 ) -> None:
@@ -207,19 +218,22 @@ def server(
             Tls(towards_storages)
         print_settings(settings)
         return
-    set_up_logging()
+    set_up_logging(log_format)
     for warning in settings.warnings:
-        log.warning("configuration %s", warning)
+        log.warning("configuration_doubtful reason=%s", warning)
     if workers == 1:
-        run_loop(run_server(settings, end_with_stdin=end_with_stdin))
+        with ending_in_log(log_format):
+            run_loop(run_server(settings, end_with_stdin=end_with_stdin))
         return
     shared = {
         "--coordinator": coordinator,
         "--tls-ca": tls_ca,
         "--tls-cert": tls_cert,
         "--tls-key": tls_key,
+        "--log-format": log_format,
     }
     arguments = [] if config_path is None else [config_path]
     for option, value in shared.items():
         arguments += [] if value is None else [option, str(value)]
-    run_loop(run_servers(settings, arguments, workers, end_with_stdin=end_with_stdin))
+    with ending_in_log(log_format):
+        run_loop(run_servers(settings, arguments, workers, end_with_stdin=end_with_stdin))

@@ -27,6 +27,12 @@ log = logging.getLogger(__name__)
 PORT_MAX = 2**16 - 1
 
 
+def _log_trouble(markup: str) -> None:
+    from rich.text import Text
+
+    log.warning("worker_trouble text=%s", Text.from_markup(markup).plain)
+
+
 def worker_addresses(settings: Settings, number: int) -> list[str]:
     """Return the options that give the worker, counted from 0, addresses of its own: the configured
     ports plus the worker's number.
@@ -72,7 +78,7 @@ class ServerWorkers:
                 )
                 for number in range(count)
             ],
-            say=lambda text: log.warning("%s", text),
+            say=_log_trouble,
         )
 
     async def start(self) -> None:

@@ -10,6 +10,12 @@ from uuid import UUID
 import click
 
 from waltz.cli.command_settings import given_options, print_settings, read_settings
+from waltz.cli.log_format import (
+    LOG_FORMAT_OPTION,
+    LogFormat,
+    ending_in_log,
+    set_up_logging,
+)
 from waltz.cli.neighbours import refuse_to_be_missed
 from waltz.cli.nodes import (
     ADDRESS,
@@ -18,7 +24,6 @@ from waltz.cli.nodes import (
     Routes,
     installed_version,
     run_loop,
-    set_up_logging,
     until_told,
 )
 from waltz.cluster.cluster_shell import (
@@ -58,6 +63,7 @@ from waltz.configuration.storage_settings import (
     storage_settings,
 )
 from waltz.configuration.tls_settings import tls_settings
+from waltz.log_fields import Fields
 from waltz.storage.directory.space import FREE_MINIMUM
 from waltz.storage.storage_metrics import NodeState
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
@@ -78,11 +84,14 @@ def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
     return ObservedNode(node, http_address, routes)
 
 
-def unfinished(state: NodeState) -> list[str]:
+def unfinished(state: NodeState) -> list[Fields]:
     """Return what a stop still waits for, a line per partition."""
     return [
-        f"partition={partition.partition_id} queue_requests={partition.queue_requests}"
-        f" disk_call_seconds={partition.call_seconds:.1f}"
+        Fields(
+            partition=partition.partition_id,
+            queue_requests=partition.queue_requests,
+            disk_call_seconds=round(partition.call_seconds, 1),
+        )
         for partition in state.partitions
         if partition.queue_requests or partition.call_seconds
     ]
@@ -167,6 +176,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
 @click.option("--tls-cert", type=click.Path(), help="Certificate of this process, PEM.")
 @click.option("--tls-key", type=click.Path(), help="Key of the certificate, if in another file.")
 @click.option("--assign-all", is_flag=True, help="Take every partition into a new directory.")
+@LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 @click.option("--check", is_flag=True, help="Check the configuration, print it, and end.")
 def storage(
@@ -183,6 +193,7 @@ def storage(
     tls_cert: str | None,
     tls_key: str | None,
     assign_all: bool,
+    log_format: LogFormat,
     end_with_stdin: bool,
     check: bool,
 ) -> None:
@@ -213,7 +224,8 @@ def storage(
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         print_settings(settings)
         return
-    set_up_logging()
+    set_up_logging(log_format)
     for warning in settings.warnings:
-        log.warning("configuration %s", warning)
-    run_loop(run_node(settings, assign_all=assign_all, end_with_stdin=end_with_stdin))
+        log.warning("configuration_doubtful reason=%s", warning)
+    with ending_in_log(log_format):
+        run_loop(run_node(settings, assign_all=assign_all, end_with_stdin=end_with_stdin))

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
+from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
 from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
 from waltz.cli.trial_directory import (
     EMBEDDED,
@@ -54,7 +55,13 @@ console = Console(stderr=True, highlight=False)
 class Supervisor:
     """Starts the cluster's processes, keeps them running, and stops them in order."""
 
-    def __init__(self, directory: Path, cluster: ClusterFile, tls: TlsSettings | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster: ClusterFile,
+        tls: TlsSettings | None,
+        log_format: LogFormat = LogFormat.TEXT,
+    ) -> None:
         """`tls` None: all processes speak plain TCP."""
         self._directory = directory
         self._cluster = cluster
@@ -82,6 +89,7 @@ class Supervisor:
                     *("--admin-address", str(place.admin_address)),
                     *("--directory", str(directory / place.name)),
                     *("--disk-free-min", str(DISK_FREE_BYTES_TRIAL)),
+                    *("--log-format", log_format),
                     "--assign-all",
                 ],
                 logs / f"{place.name}.log",
@@ -92,7 +100,7 @@ class Supervisor:
             Child(
                 place.name,
                 "server",
-                ["server", *shared, "--address", str(place.address)],
+                ["server", *shared, "--address", str(place.address), "--log-format", log_format],
                 logs / f"{place.name}.log",
             )
             for place in cluster.servers
@@ -207,13 +215,14 @@ async def run_cluster(
     *,
     end_with_stdin: bool,
     partitions: int | None = None,
+    log_format: LogFormat = LogFormat.TEXT,
 ) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens.
 
     Raises ConfigurationError with the last words of a process that failed, or because the number of
     partitions is not `partitions`.
     """
-    supervisor = Supervisor(directory, cluster, tls)
+    supervisor = Supervisor(directory, cluster, tls, log_format)
     coordinator = supervisor.coordinator
     await coordinator.start()
     loop = asyncio.get_running_loop()
@@ -338,6 +347,7 @@ def show_cluster(directory: Path, cluster: ClusterFile, *, has_tls: bool) -> Non
     help="New: use the ZooKeeper at zookeeper://host:port/root.",
 )
 @click.option("--tls", is_flag=True, help="Speak TLS, with a throw-away CA; not to a ZooKeeper.")
+@LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def up(
     directory: Path,
@@ -349,12 +359,14 @@ def up(
     zookeeper: bool,
     coordinator: CoordinatorAddress | None,
     tls: bool,
+    log_format: LogFormat,
     end_with_stdin: bool,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it stopped.
 
     It consists of a coordinator, servers, and three storage nodes with a directory each. With --tls
     its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.
+    --log-format is that of the logs in the directory, and of the coordinator's lines.
     """
     if zookeeper and coordinator is not None:
         raise click.UsageError(
@@ -363,6 +375,8 @@ def up(
         )
     if coordinator is not None and not isinstance(coordinator, ZooKeeperAddress):
         raise click.UsageError("--coordinator of `waltz up` expects zookeeper://host:port/root")
+    if log_format is LogFormat.JSON:
+        set_up_logging(log_format)  # the coordinator's lines; others are in the directory
     directory = directory.absolute()
     prepare_directory(directory)
     unlock = lock_directory(directory)
@@ -381,7 +395,12 @@ def up(
             forget_trial_certificates(directory)
         run_loop(
             run_cluster(
-                directory, cluster, settings, end_with_stdin=end_with_stdin, partitions=partitions
+                directory,
+                cluster,
+                settings,
+                end_with_stdin=end_with_stdin,
+                partitions=partitions,
+                log_format=log_format,
             )
         )
     finally:

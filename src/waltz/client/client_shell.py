@@ -20,6 +20,7 @@ from waltz.client.applying.blocked import BlockedPartition
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
+from waltz.client.client_metrics import ClientMetrics
 from waltz.client.client_options import ClientOptions
 from waltz.client.engine_shell import ClientEngine
 from waltz.client.partitions.client_partition_events import Submitted
@@ -85,6 +86,11 @@ class ClientFacts(ABC):
         """
         return self.engine.listening.connected_servers
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the client was closed or has failed: it does nothing any more."""
+        return self.engine.error is not None
+
     def has_pending_transactions(self) -> bool:
         """Whether a submitted context has not ended yet (PM-39)."""
         return len(self.engine.submissions) > 0
@@ -117,6 +123,26 @@ class ClientFacts(ABC):
             for each in runners
             if each.application.parked_count
         }
+
+    def metrics(self) -> ClientMetrics:
+        """Return the figures of this client at this moment; `waltz.metrics.register` shows them to
+        Prometheus."""
+        engine = self.engine
+        submissions, listening = engine.submissions, engine.listening
+        return ClientMetrics(
+            connected_servers=len(listening.connected_servers),
+            connections_opened=listening.opened,
+            connections_restored=listening.restored,
+            connections_lost=listening.lost,
+            unfinished=len(submissions),
+            retries=submissions.retries.count,
+            refusals=submissions.retries.refusals.counts.copy(),
+            append_seconds=submissions.append_seconds.copy(),
+            partitions=tuple(
+                each.metrics()
+                for each in sorted(engine.runners.copy().values(), key=lambda r: r.partition_id)
+            ),
+        )
 
 
 class AsyncWaltzClient(ClientFacts):

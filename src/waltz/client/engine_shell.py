@@ -234,7 +234,10 @@ class ClientEngine:
         self.check_open()
         self.check_partition(partition_id)
         ask = partial(self._requests.high_water_mark, PartitionId(partition_id), fragile=True)
-        return await self._repeat(Operation.HIGH_WATER_MARK, ask, timeout_seconds)
+        mark = await self._repeat(Operation.HIGH_WATER_MARK, ask, timeout_seconds)
+        if (runner := self.runners.get(PartitionId(partition_id))) is not None:
+            runner.told_mark = max(runner.told_mark, mark)
+        return mark
 
     async def _repeat(
         self,

@@ -40,6 +40,8 @@ class Listening:
         self._tasks = tasks
         self._listener = listener
         self._connections: dict[Address, int] = {}
+        self.opened = self.restored = self.lost = 0
+        """Connections that were opened, resumed after a break, and that have ended."""
         self._mounted: set[PartitionId] = set()
         self._waiting: deque[LifecycleEvent] = deque()
         self._arrived = asyncio.Event()
@@ -64,15 +66,18 @@ class Listening:
         self._arrived.set()
 
     def server_connected(self, address: Address) -> None:
+        self.opened += 1
         count = self._connections.get(address, 0)
         self._connections[address] = count + 1
         if not count:
             self.tell(ServerConnected(address))
 
     def server_restored(self, address: Address) -> None:
+        self.restored += 1
         self.tell(ConnectionRestored(address))
 
     def server_disconnected(self, address: Address) -> None:
+        self.lost += 1
         self._connections[address] -= 1
         if not self._connections[address]:
             del self._connections[address]

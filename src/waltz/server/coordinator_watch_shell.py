@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
-from waltz.host import Host
+from waltz.host import ANY_VERSION, Coordinator, Host, Node
 from waltz.server.server_metrics import CoordinatorContact
 
 COORDINATOR_CHECK_SECONDS: Final = 3.0
@@ -21,22 +22,69 @@ COORDINATOR_CHECK_SECONDS: Final = 3.0
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+class CountedCoordinator:
+    """A coordinator, and the number of calls of it that ended without an answer."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.lost = 0
+        self._coordinator = coordinator
+
+    async def _answered(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except UnavailableError:
+            self.lost += 1
+            raise
+
+    async def read(self, path: str) -> Node:
+        return await self._answered(self._coordinator.read(path))
+
+    async def children(self, path: str) -> Sequence[str]:
+        return await self._answered(self._coordinator.children(path))
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        call = self._coordinator.create(path, data, ephemeral=ephemeral, sequential=sequential)
+        return await self._answered(call)
+
+    async def write(self, path: str, data: bytes, *, version: int) -> int:
+        return await self._answered(self._coordinator.write(path, data, version=version))
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        await self._answered(self._coordinator.delete(path, version=version))
+
+    async def changed(self, path: str, seen: Node | None) -> None:
+        await self._answered(self._coordinator.changed(path, seen))
+
+    async def close(self) -> None:
+        await self._coordinator.close()
+
 
 class CoordinatorWatch:
     """See the module; `start` is called once the coordinator has answered."""
 
-    def __init__(self, host: Host, root: str) -> None:
+    def __init__(self, host: Host, root: str, calls: CountedCoordinator) -> None:
         self._host = host
         self._root = root
+        self._calls = calls
+        self._changed_at: float | None = None
+        """The time at which answers began, or ceased, to come."""
         self._answered_at: float | None = None
         self._trouble: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     def contact(self) -> CoordinatorContact:
         """Return what is known at this moment; wait for nothing."""
-        at = self._answered_at
-        age = None if at is None else self._host.clock.now() - at
-        return CoordinatorContact(age, self._trouble)
+        now, lost = self._host.clock.now(), self._calls.lost
+        if self._answered_at is None or self._changed_at is None:
+            return CoordinatorContact(None, self._trouble, None, lost)
+        return CoordinatorContact(
+            now - self._answered_at, self._trouble, now - self._changed_at, lost
+        )
 
     def start(self) -> None:
         self._note_answer()
@@ -58,6 +106,7 @@ class CoordinatorWatch:
             except CoordinationError:
                 self._note_answer()  # that the cluster is gone is an answer as well
             except TimeoutError:
+                self._calls.lost += 1
                 self._note_trouble(f"no answer in {COORDINATOR_CHECK_SECONDS:g} s")
             except (UnavailableError, ProtocolError) as error:
                 self._note_trouble(str(error))
@@ -67,9 +116,13 @@ class CoordinatorWatch:
     def _note_answer(self) -> None:
         if self._trouble is not None:
             logger.info("coordinator_answers_again")
-        self._answered_at, self._trouble = self._host.clock.now(), None
+        now = self._host.clock.now()
+        if self._trouble is not None or self._answered_at is None:
+            self._changed_at = now
+        self._answered_at, self._trouble = now, None
 
     def _note_trouble(self, trouble: str) -> None:
         if self._trouble is None:
+            self._changed_at = self._host.clock.now()
             logger.warning("coordinator_does_not_answer error=%s", trouble)
         self._trouble = trouble

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias, assert_never
@@ -75,7 +76,17 @@ class RunningPartition:
         self._clients = clients
         self._mailbox: Mailbox[PartitionEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
         self.put: Callable[[PartitionEvent], None] = self._mailbox.put
-        self._turns = Turns(machine, self._mailbox, host, self._perform, lane=clients.lane)
+        self._clock = host.clock
+        self._commits: deque[tuple[TransactionId, float]] = deque()
+        """The last transaction of each commit that clients have not been told, and its time."""
+        self._turns = Turns(
+            machine,
+            self._mailbox,
+            host,
+            self._perform,
+            lane=clients.lane,
+            stepped=self._note_told,
+        )
         self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
         self._is_hurried = False
         """Whether what a step brings about goes on at once."""
@@ -104,11 +115,23 @@ class RunningPartition:
             self._is_hurried = False
 
     def _take_from_store(self, event: StoreEvent) -> None:
-        is_small = type(event) is Committed and len(event.batch.block) <= SMALL_BYTES_MAX
+        is_small = False
+        if type(event) is Committed:
+            self._commits.append((event.batch.last_transaction_id, self._clock.now()))
+            is_small = len(event.batch.block) <= SMALL_BYTES_MAX
         if is_small and self._clients.lane.is_used:
             self.take_at_once(event)
         else:
             self.put(event)
+
+    def _note_told(self) -> None:
+        """After a step: the commits that it took are written to the clients that wait for them."""
+        commits, mark = self._commits, self.machine.high_water_mark
+        if not commits or mark is None or commits[0][0] > mark:
+            return
+        now, seconds = self._clock.now(), self.machine.append_seconds.feed
+        while commits and commits[0][0] <= mark:
+            seconds.add(now - commits.popleft()[1])
 
     def state(self, failures: int) -> ServerPartitionState:
         """Return the partition's state; if it takes no appends, the reason of each replica."""
@@ -119,8 +142,12 @@ class RunningPartition:
         return self._with_store(failures, await self._store.reports.look())
 
     def _with_store(self, failures: int, report: StoreReport) -> ServerPartitionState:
+        opened_at, state = self._store.reports.opened_at, self.machine.state(failures)
         found = replace(
-            self.machine.state(failures), store=report, replica_ids=self._store.replica_ids
+            state,
+            store=report,
+            replica_ids=self._store.replica_ids,
+            session_seconds=self._clock.now() - opened_at if state.is_open else None,
         )
         if found.reason is None or report.obstacle is None:
             return found
@@ -167,7 +194,11 @@ class RunningPartition:
                 self._unreadable_told[first] = None
                 if len(self._unreadable_told) > UNREADABLE_MAX:
                     del self._unreadable_told[next(iter(self._unreadable_told))]
-                logger.warning("transaction_unreadable %s", error)
+                number = self.machine.partition_id
+                logger.warning(
+                    "transaction_unreadable partition=%d transaction=%d error=%s",
+                    number, first, error,
+                )  # fmt: skip
             self.put(StoreReadFailed(first, str(error), with_data, is_unreadable))
         finally:
             del self._reads[wanted]

@@ -6,21 +6,30 @@ from what the event loop can see at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
-from waltz.figures import Metric, counter, gauge
+from waltz.figures import Family, Kind, Label, Metric, Sample, counter, gauge
 from waltz.limits import (
     PARTITION_PROBLEM_CHARACTERS_MAX,
     PARTITION_PROBLEMS_MAX,
     REPORT_CHARACTERS_MAX,
     REPORT_REPLICAS_MAX,
 )
-from waltz.store.standing import StoreReport
-from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId, ServerId, TransactionId
+from waltz.server.appends.stage_seconds import StageSeconds
+from waltz.store.standing import ReplicaReport, StoreReport
+from waltz.types import (
+    NO_SESSION,
+    Generation,
+    PartitionId,
+    ReplicaId,
+    ServerId,
+    SessionId,
+    TransactionId,
+)
 from waltz.wire.discovery_protocol import PartitionProblem
 from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
 
@@ -44,12 +53,14 @@ class ServerPartitionCounters:
     appends_failed: int = 0
     lock_failures: int = 0
     requests_dropped: int = 0
+    store_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerPartitionState:
     """One partition of this server. `reason` is why it has no store session, if it has none;
-    `store` what its replicas say of themselves, None where there is no store yet."""
+    `store` what its replicas say of themselves, None where there is no store yet; `is_full` is
+    whether clients that hold more than their share are not read."""
 
     partition_id: PartitionId
     generation: Generation
@@ -62,6 +73,10 @@ class ServerPartitionState:
     data_requests: int = 0
     unreadable: int = 0
     failures: int = 0
+    is_full: bool = False
+    session_seconds: float | None = None
+    """Time since the store session has opened; None while there is none."""
+    append_seconds: StageSeconds = field(default_factory=StageSeconds)
     store: StoreReport | None = None
     counters: ServerPartitionCounters = field(default_factory=ServerPartitionCounters)
     replica_ids: tuple[ReplicaId, ...] | None = None
@@ -100,6 +115,13 @@ class ServerPartitionState:
             return []
         return [f"nobody can say whether it takes appends: {self.obstacle}"]
 
+    @property
+    def session_id(self) -> SessionId | None:
+        """The store session that is open or being opened; None: there is none."""
+        if self.store is None or self.store.session_id == NO_SESSION:
+            return None
+        return self.store.session_id
+
     def count(self, standing: Standing) -> int | None:
         """Replicas of this standing; None where nobody knows any."""
         return None if self.store is None else self.store.count(standing)
@@ -108,10 +130,18 @@ class ServerPartitionState:
 @dataclass(frozen=True, slots=True)
 class CoordinatorContact:
     """The server's contact with its coordinator: how long ago it answered last, None if never, and
-    what has gone wrong since."""
+    what has gone wrong since; `state_seconds` is the time since answers began, or ceased, to come,
+    and `calls_lost` the number of calls that the coordinator has not answered."""
 
     age_seconds: float | None
     trouble: str | None
+    state_seconds: float | None = None
+    calls_lost: int = 0
+
+    @property
+    def is_connected(self) -> bool | None:
+        """Whether the last question was answered; None: none has been asked."""
+        return None if self.age_seconds is None else self.trouble is None
 
     def problem(self) -> str | None:
         if self.age_seconds is not None and self.age_seconds <= COORDINATOR_SILENT_SECONDS_MAX:
@@ -140,11 +170,15 @@ class ServerState:
     broken_connections: int = 0
     retained_bytes: int = 0
     full_connections: int = 0
+    throttled_connections: int = 0
+    throttles: int = 0
     backlog_bytes: int = 0
     backlog_bytes_peak: int = 0
     unsent_bytes: int = 0
     unsent_bytes_peak: int = 0
     cache_bytes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     coordinator: CoordinatorContact | None = None
     """None: nobody looks after it."""
     partitions: tuple[ServerPartitionState, ...] = ()
@@ -162,6 +196,9 @@ class ServerState:
         return not self.problems() and not any(p.problems() for p in self.partitions)
 
 
+UNASKED: Final = "the coordinator has not been asked yet"
+NO_STORE_YET: Final = "the partition is not open here"
+
 SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
     gauge("healthy", "What /health says: 1 for 200, 0 for 503.", lambda s: s.is_healthy),
     gauge("partitions", "Partitions assigned to this server.", lambda s: len(s.partitions)),
@@ -177,6 +214,13 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         " data for them.",
         lambda s: s.full_connections,
     ),
+    gauge(
+        "throttled_connections",
+        "Connections that are not read now, for their requests fill their connection's or a"
+        " partition's share of what may be under way.",
+        lambda s: s.throttled_connections,
+    ),
+    counter("throttles", "Times that a connection was no longer read.", lambda s: s.throttles),
     gauge(
         "backlog_bytes", "Requests that are not yet decided or answered.", lambda s: s.backlog_bytes
     ),
@@ -205,15 +249,50 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         "Bytes of recent transactions that are kept in memory.",
         lambda s: s.cache_bytes,
     ),
+    counter(
+        "cache_hits",
+        "Looks for a transaction that have found it in memory; one look serves a run of a feed.",
+        lambda s: s.cache_hits,
+    ),
+    counter(
+        "cache_misses",
+        "Looks for a transaction that have not; the store is read then, once for all that wait.",
+        lambda s: s.cache_misses,
+    ),
+    gauge(
+        "coordinator_connected",
+        "1 if the coordinator has answered the last question, 0 if not; one is asked every few"
+        " seconds.",
+        lambda s: None if s.coordinator is None else s.coordinator.is_connected,
+        absent=UNASKED,
+    ),
+    gauge(
+        "coordinator_state_seconds",
+        "Time since the coordinator began to answer, or ceased to.",
+        lambda s: None if s.coordinator is None else s.coordinator.state_seconds,
+        absent=UNASKED,
+    ),
     gauge(
         "coordinator_answer_age_seconds",
-        "Time since the coordinator's last answer; absent before its first answer.",
+        "Time since the coordinator's last answer.",
         lambda s: None if s.coordinator is None else s.coordinator.age_seconds,
+        absent=UNASKED,
     ),
     gauge(
         "coordinator_lost",
         f"1 if the coordinator has not answered for {COORDINATOR_SILENT_SECONDS_MAX:g} s.",
-        lambda s: None if s.coordinator is None else s.coordinator.problem() is not None,
+        lambda s: (
+            None
+            if s.coordinator is None or s.coordinator.age_seconds is None
+            else s.coordinator.problem() is not None
+        ),
+        absent=UNASKED,
+    ),
+    counter(
+        "coordinator_calls_lost",
+        "Calls of the coordinator that ended without an answer; whether they took effect is"
+        " unknown.",
+        lambda s: None if s.coordinator is None else s.coordinator.calls_lost,
     ),
 )
 
@@ -229,16 +308,36 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
         "replicas_current",
         "Replicas that have said lately that they hold every commit and take appends.",
         lambda p: p.count(Standing.CURRENT),
+        absent=NO_STORE_YET,
     ),
     gauge(
         "replicas",
         "Replicas that the store session deals with, whether they take part or not.",
         lambda p: None if p.store is None else len(p.store.replicas),
+        absent=NO_STORE_YET,
     ),
     gauge(
         "replicas_silent",
         "Replicas that should have answered and did not.",
         lambda p: p.count(Standing.SILENT),
+        absent=NO_STORE_YET,
+    ),
+    gauge(
+        "session_id",
+        "The store session that is open or being opened.",
+        lambda p: p.session_id,
+        absent="there is none",
+    ),
+    gauge(
+        "session_seconds",
+        "Time since the store session has opened.",
+        lambda p: p.session_seconds,
+        absent="no store session is open",
+    ),
+    counter(
+        "store_sessions",
+        "Store sessions that have opened since this server has the partition.",
+        lambda p: p.counters.store_sessions,
     ),
     gauge(
         "generation",
@@ -249,6 +348,7 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
         "high_water_mark",
         "Last transaction that is known to be committed; -1 if there is none.",
         lambda p: p.high_water_mark,
+        absent="no store session has opened yet",
     ),
     gauge("mounts", "Clients that have mounted the partition.", lambda p: p.mounts),
     gauge("feeds", "Feeds of clients.", lambda p: p.feeds),
@@ -258,6 +358,11 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
         lambda p: p.pending_requests,
     ),
     gauge("pending_bytes", "Bytes of these requests.", lambda p: p.pending_bytes),
+    gauge(
+        "full",
+        "1 while clients with more than their share of these requests are not read.",
+        lambda p: p.is_full,
+    ),
     gauge("data_requests", "Requests for data not answered yet.", lambda p: p.data_requests),
     gauge(
         "unreadable_transactions",
@@ -278,6 +383,61 @@ SERVER_PARTITION_METRICS: Final[Sequence[Metric[ServerPartitionState]]] = (
         "requests_dropped",
         "Requests of stale connections or generations; they get no answer.",
         lambda p: p.counters.requests_dropped,
+    ),
+)
+
+
+def _of_stages(partition: ServerPartitionState) -> Iterator[Sample]:
+    seconds = partition.append_seconds
+    yield ("wait",), seconds.wait
+    yield ("store",), seconds.store
+    yield ("feed",), seconds.feed
+
+
+def _replicas(partition: ServerPartitionState) -> Iterator[ReplicaReport]:
+    store = partition.store
+    return islice(() if store is None else store.replicas, REPORT_REPLICAS_MAX)
+
+
+REPLICA_LABEL: Final = Label("replica", f"at most {REPORT_REPLICAS_MAX} replicas of a partition")
+
+SERVER_PARTITION_FAMILIES: Final[Sequence[Family[ServerPartitionState]]] = (
+    Family(
+        "append_seconds",
+        "Durations of the stages of appends, one per batch. wait: from the arrival of the oldest"
+        " append until the store is given the batch; store: until it is committed; feed: until it"
+        " is written to the clients that wait for it and take more.",
+        Kind.HISTOGRAM,
+        (Label("stage", "wait, store, feed"),),
+        _of_stages,
+    ),
+    Family(
+        "replica_standing",
+        "1 for how the replica stands in the store session, by what it said within the last 15 s.",
+        Kind.GAUGE,
+        (REPLICA_LABEL, Label("standing", ", ".join(each.name.lower() for each in Standing))),
+        lambda p: (((r.replica_id, r.standing.name.lower()), 1) for r in _replicas(p)),
+        absent="of all standings but the one that it has",
+    ),
+    Family(
+        "replica_takes_appends",
+        "1 if the replica takes appends, 0 if it does not.",
+        Kind.GAUGE,
+        (REPLICA_LABEL,),
+        lambda p: (
+            ((r.replica_id,), r.takes_appends) for r in _replicas(p) if r.takes_appends is not None
+        ),
+        absent="nobody can say",
+    ),
+    Family(
+        "replica_answer_age_seconds",
+        "Time since the replica's last answer.",
+        Kind.GAUGE,
+        (REPLICA_LABEL,),
+        lambda p: (
+            ((r.replica_id,), r.age_seconds) for r in _replicas(p) if r.age_seconds is not None
+        ),
+        absent="it has not answered since the partition was opened here",
     ),
 )
 

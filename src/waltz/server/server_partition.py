@@ -23,6 +23,7 @@ from waltz.server.appends.barriers import Barrier, Barriers
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.appends.outcomes import Outcomes
 from waltz.server.appends.refusals import Refusals
+from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.appends.undecided import NOTHING_ADMITTED, Admitted, Undecided
 from waltz.server.clients.client_connection import (
     PARTITION_NOT_READY,
@@ -153,6 +154,8 @@ class ServerPartition:
             data_requests=len(self._data_requests),
             unreadable=self._fetches.unreadable_count,
             failures=failures,
+            is_full=self._backlog.is_full,
+            append_seconds=self._undecided.seconds,
             counters=replace(self._counters),
         )
 
@@ -166,6 +169,11 @@ class ServerPartition:
         """Return how long ago the first transaction after `mark` was committed; None if nobody can
         say."""
         return self._commit_ages.lag_of(mark, self.high_water_mark, now)
+
+    @property
+    def append_seconds(self) -> StageSeconds:
+        """The durations so far; the shell adds those of the last stage."""
+        return self._undecided.seconds
 
     @property
     def pending_count(self) -> int:
@@ -234,9 +242,10 @@ class ServerPartition:
             case AppendsFailed(count):
                 self._counters.appends_failed += count
                 self._locks.fail(count)
-                for _, failed in self._undecided.decide(count, now):
+                for _, failed in self._undecided.decide(count, now, is_committed=False):
                     self._tell(failed, Reason.NOT_COMMITTED)
             case StoreOpened(_, high_water_mark):
+                self._counters.store_sessions += 1
                 self._open(high_water_mark, now)
             case StoreClosed(reason):
                 self.is_open = False
@@ -441,7 +450,7 @@ class ServerPartition:
         count = batch.count
         self._counters.commits += count
         self._locks.commit(batch.first_transaction_id, count)
-        self._undecided.decide(count, now)
+        self._undecided.decide(count, now, is_committed=True)
         self._cache.add(self.partition_id, batch)
         assert self.high_water_mark is not None, "a commit before the first store session"
         if now >= self._commit_ages.next_at:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from waltz.cluster.cluster_shell import (
@@ -49,7 +49,7 @@ from waltz.server.clients.mounted_clients import (
     told_lag,
 )
 from waltz.server.clients.reception import Terms
-from waltz.server.coordinator_watch_shell import CoordinatorWatch
+from waltz.server.coordinator_watch_shell import CoordinatorWatch, CountedCoordinator
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
 from waltz.server.refusal_reports import told_refusals
@@ -144,7 +144,8 @@ class Server:
     """A server of the cluster, from `start` to `stop`."""
 
     def __init__(self, host: Host, config: ServerConfig) -> None:
-        self.host = host
+        calls = CountedCoordinator(host.coordinator)
+        self.host = host = replace(host, coordinator=calls)
         self._config = config
         self._cache = FeedCache(config.feed_cache_bytes)
         self._clients = Clients(
@@ -169,7 +170,7 @@ class Server:
             self._start,
             self._end if config.ends_with_partition else None,
         )
-        self._coordinator = CoordinatorWatch(host, config.root)
+        self._coordinator = CoordinatorWatch(host, config.root, calls)
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
@@ -244,11 +245,15 @@ class Server:
             broken_connections=clients.broken_count,
             retained_bytes=sum(client.link.retained.byte_count for client in clients),
             full_connections=len(clients.full),
+            throttled_connections=clients.throttled_count,
+            throttles=clients.throttles,
             backlog_bytes=sum(client.intake.byte_count for client in clients),
             backlog_bytes_peak=self._backlog_bytes_peak,
             unsent_bytes=sum(client.unsent_bytes for client in clients),
             unsent_bytes_peak=clients.unsent_bytes_peak,
             cache_bytes=self._cache.byte_count,
+            cache_hits=self._cache.hits,
+            cache_misses=self._cache.misses,
             coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
             partitions=self._partitions.states(),
         )

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from waltz.errors import UnavailableError
+from waltz.figures import Durations
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, Drain, failure
-from waltz.storage.durations import Durations
 from waltz.storage.journal.pacing import JournalPacing, LogWorked
 from waltz.storage.journal.partition_journal import JournalPart
 from waltz.storage.partition_replica import StoragePartition

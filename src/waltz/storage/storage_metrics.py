@@ -14,10 +14,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from waltz.errors import CorruptionError
-from waltz.figures import Metric, counter, gauge
+from waltz.figures import Durations, Family, Kind, Metric, counter, gauge
 from waltz.storage.directory.control_struct import ASSIGNED, PartitionInfo
 from waltz.storage.directory.space import SpaceGuard, SpaceState
-from waltz.storage.durations import Durations
 from waltz.storage.log.damage import DamagedRange, damage_text
 from waltz.storage.partition_replica import ReplicaCounters, StoragePartition
 from waltz.storage.scrubber import ScrubCounters
@@ -171,6 +170,8 @@ def partition_state(
     )
 
 
+NO_LOOK_YET: Final = "the node has not looked at its disk yet"
+
 NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     gauge("healthy", "What /health says: 1 for 200, 0 for 503.", lambda n: n.is_healthy),
     gauge("partitions", "Partitions assigned to this node.", lambda n: len(n.partitions)),
@@ -179,21 +180,25 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
         "disk_free_bytes",
         "Bytes free on the directory's file system, less those that are being written.",
         lambda n: None if n.space is None else n.space.free_bytes,
+        absent=NO_LOOK_YET,
     ),
     gauge(
         "disk_bytes",
         "Size of the directory's file system.",
         lambda n: None if n.space is None else n.space.total_bytes,
+        absent=NO_LOOK_YET,
     ),
     gauge(
         "disk_free_minimum_bytes",
         "storage.diskFreeMin: with less free appends are refused.",
         lambda n: None if n.space is None else n.space.minimum_bytes,
+        absent=NO_LOOK_YET,
     ),
     gauge(
         "appends_refused",
         "1 while appends are refused for want of space.",
-        lambda n: n.space is not None and n.space.state is SpaceState.SHORT,
+        lambda n: None if n.space is None else n.space.state is SpaceState.SHORT,
+        absent=NO_LOOK_YET,
     ),
     counter("scrubbed_bytes", "Bytes read again to find damage.", lambda n: n.scrub.bytes_read),
     counter("scrubbed_records", "Records checked by the scrubber.", lambda n: n.scrub.records),
@@ -214,8 +219,9 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     ),
     gauge(
         "scrub_last_pass_seconds",
-        "Duration of the scrubber's last pass; 0 before its first.",
-        lambda n: n.scrub.last_pass_seconds or 0.0,
+        "Duration of the scrubber's last pass.",
+        lambda n: n.scrub.last_pass_seconds,
+        absent="no pass has ended yet",
     ),
 )
 
@@ -286,7 +292,16 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
 )
 
 DRAIN_SECONDS: Final = "drain_seconds"
-DRAIN_MEANING: Final = "Duration of the writes and the sync of a group of requests."
+
+PARTITION_FAMILIES: Final[Sequence[Family[AssignedPartitionState]]] = (
+    Family(
+        DRAIN_SECONDS,
+        "Duration of the writes and the sync of a group of requests.",
+        Kind.HISTOGRAM,
+        (),
+        lambda p: [((), p.drain_seconds)],
+    ),
+)
 
 
 def metrics_json(state: NodeState) -> dict[str, Any]:

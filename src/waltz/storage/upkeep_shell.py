@@ -146,19 +146,19 @@ class Upkeep:
         if state is self._shown or (self._shown is None and state is SpaceState.OK):
             return
         self._shown = state
-        log.log(
-            {
-                SpaceState.OK: logging.INFO,
-                SpaceState.LOW: logging.WARNING,
-                SpaceState.SHORT: logging.ERROR,
-            }[state],
-            "space_%s directory=%s free=%s minimum=%s%s",
-            state.value,
+        facts = (
             self._directory,
             size_text(self.space.free_bytes),
             size_text(self.space.minimum_bytes),
-            f" error={self.space.refusal()}" if state is SpaceState.SHORT else "",
         )
+        match state:
+            case SpaceState.OK:
+                log.info("space_ok directory=%s free=%s minimum=%s", *facts)
+            case SpaceState.LOW:
+                log.warning("space_low directory=%s free=%s minimum=%s", *facts)
+            case SpaceState.SHORT:
+                refusal = self.space.refusal()
+                log.error("space_short directory=%s free=%s minimum=%s error=%s", *facts, refusal)
 
     async def _reopen(self, queue: PartitionQueue) -> None:
         """Reopen the writer as soon as that is likely to succeed: other requests that need a writer
@@ -259,7 +259,7 @@ def log_opened(partition: StoragePartition, torn: TornTail | None) -> None:
         log.error("partition_damaged partition=%d error=%s", number, partition.damage)
     elif partition.log.damage:
         log.error(
-            "partition_open_damaged partition=%d next=%d: %s",
+            "partition_open_damaged partition=%d next=%d damaged=%s",
             number, partition.log.next_transaction_id, damage_text(partition.log.damage),
         )  # fmt: skip
     else:

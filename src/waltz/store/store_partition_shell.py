@@ -32,6 +32,7 @@ from waltz.limits import (
     SMALL_BYTES_MAX,
     STORAGE_REQUEST_SECONDS_MAX,
 )
+from waltz.log_fields import Fields
 from waltz.machine_shell import Lane, Mailbox, Turns
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
@@ -388,8 +389,10 @@ def _fence(error: WaltzError) -> SessionId | None:
     return fence_in(str(error)) if isinstance(error, RemoteStorageError) else None
 
 
-def _named(partition_id: PartitionId, link: ReplicaLink) -> str:
-    return (
-        f"partition={partition_id} session={link.session_id} replica={link.replica_id}"
-        f" attempt={link.attempt}"
+def _named(partition_id: PartitionId, link: ReplicaLink) -> Fields:
+    return Fields(
+        partition=partition_id,
+        session=link.session_id,
+        replica=link.replica_id,
+        attempt=link.attempt,
     )

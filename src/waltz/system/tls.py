@@ -108,7 +108,7 @@ class Tls:
         try:
             self._contexts = load(self.settings)
         except ConfigurationError as error:
-            log.error("tls_files_not_taken: %s; the ones read before stay in force", error)
+            log.error("tls_files_not_taken error=%s; the ones read before stay in force", error)
         else:
             log.info("tls_files_read_again files=%s", ",".join(self.settings.files))
 

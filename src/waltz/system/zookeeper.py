@@ -320,8 +320,10 @@ class ZooKeeperCoordinator:
             self._connected.set()
         else:
             self._connected.clear()
-            told = "session_lost" if state == KazooState.LOST else "suspended"
-            logger.warning("coordinator_%s servers=%s", told, self._connect_string)
+            if state == KazooState.LOST:
+                logger.warning("coordinator_session_lost servers=%s", self._connect_string)
+            else:
+                logger.warning("coordinator_suspended servers=%s", self._connect_string)
             self._disconnected(
                 _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
             )

@@ -69,6 +69,8 @@ class BulkAppends:
         self._held: list[HeldRows] = []
         self.rows_out = 0
         """The number of rows under way."""
+        self.rows_refused = 0
+        """The number of times that a row was refused for a lock."""
         self._bytes_out = 0
         self._last: RequestId | None = None
         self._last_committed = NOTHING
@@ -201,6 +203,7 @@ class BulkAppends:
                 kept.append(sent)
                 continue
             lost = sent.pick(is_refused)
+            self.rows_refused += len(lost.rows)
             self._held.append(HeldRows(winners[places[is_refused]], lost.rows, lost.bulk))
             self._count_out(lost)
             if len(lost.rows) < len(sent.rows):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from waltz.client.appends.submission import Submission
 from waltz.client.applying.calls import execute_again, tell_lock_failure, tell_refusal
+from waltz.client.client_metrics import Refusals
 from waltz.client.partitions.client_partition_events import Submitted
 from waltz.connections.tasks_shell import Tasks
 from waltz.host import Random
@@ -43,6 +44,9 @@ class Retries:
         self._threads = threads
         self._finish = finish
         self._telling = telling
+        self.count = 0
+        """Contexts that were executed and sent again."""
+        self.refusals = Refusals()
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[Submission] = asyncio.Queue()
         """Contexts whose time has come."""
@@ -56,6 +60,8 @@ class Retries:
         for submission in submissions:
             if not submission.undecided:
                 continue
+            if submission.lock_failure is not None:
+                self.refusals.add(submission.refused_lock())
             if not self._threads:
                 self._telling.start(submission, partial(_tell_unretried, submission), None)
                 continue
@@ -80,6 +86,7 @@ class Retries:
                 if outcome is not True:
                     self._finish(submission, outcome or None)
                 elif submission.undecided:
+                    self.count += 1
                     submission.runner.mailbox.put(Submitted([submission]))
 
 

@@ -51,6 +51,7 @@ class Submission:
         "partition_id",
         "refused_lock_hash",
         "runner",
+        "submitted_at",
         "transaction_id",
         "undecided",
         "waited_seconds",
@@ -73,6 +74,7 @@ class Submission:
         self.waited_seconds = 0.0
         """The time spent waiting for a server and for room, before the registration."""
         self.completed = False
+        self.submitted_at = 0.0
         self.attempts = 0
         self.cancel_expiration: Callable[[], None] | None = None
         self.on_finished: Finished | None = None

@@ -36,6 +36,7 @@ from waltz.errors import (
     PartitionBlockedError,
     PartitionInactiveError,
 )
+from waltz.figures import Durations
 from waltz.host import Host
 from waltz.types import NOTHING, PartitionId
 
@@ -104,6 +105,8 @@ class Submissions:
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
+        self.append_seconds = Durations()
+        """From the submit of a context until it was told and applied; one per batch."""
         self._unfinished: dict[int, Submission] = {}
         self._given_up: dict[PartitionId, Exception] = {}
         self._flushes: list[_Flush] = []
@@ -126,6 +129,7 @@ class Submissions:
         object.__setattr__(context, "creation_time", self._clock.wall_milliseconds())
         submission = Submission(next(self._numbers), context, PartitionId(NOTHING))
         submission.on_finished = on_finished
+        submission.submitted_at = self._clock.now()
         return submission
 
     def begin(self, submission: Submission, *, waits: bool) -> Entry | None:
@@ -220,6 +224,8 @@ class Submissions:
 
     def finish_all(self, submissions: Sequence[Submission], error: Exception | None = None) -> None:
         """As `finish`, one after the other."""
+        if error is None and submissions and submissions[0].transaction_id is not None:
+            self.append_seconds.add(self._clock.now() - submissions[0].submitted_at)
         forget = self._unfinished.pop
         for submission in submissions:
             if forget(submission.number, None) is None:

@@ -15,6 +15,7 @@ from waltz.client.applying.calls import ApplyOutcome
 from waltz.client.applying.transactions import Transactions
 from waltz.client.transaction import Transaction
 from waltz.errors import ConfigurationError, PartitionBlockedError
+from waltz.log_fields import Fields
 from waltz.types import NOTHING, PartitionId, TransactionId
 
 REMEDY: Final = (
@@ -128,16 +129,18 @@ class FailedAttempts:
         self._traced_text = text
         return True
 
-    def described(self, left: Transactions, error: Exception, *, is_alone: bool) -> str:
-        """Return the log line of an attempt: the transaction, the error, and the remedy."""
+    def described(self, left: Transactions, error: Exception, *, is_alone: bool) -> Fields:
+        """Return the fields of the log line of an attempt: the transaction and the error."""
         first = left.first_transaction_id
-        if is_alone:
-            what = f"transaction={first} {content(left.first(1)[0])}"
-        else:
-            what = f"transactions={first}..{left.last_transaction_id}"
-        return (
-            f"partition={self._partition_id} {what} attempt={self.count}"
-            f" on_apply_failure={self._policy} error={one_line(error)!r}"
+        what = Fields(transaction=first) | content(left.first(1)[0])
+        if not is_alone:
+            what = Fields(transactions=f"{first}..{left.last_transaction_id}")
+        return Fields(
+            partition=self._partition_id,
+            **what,
+            attempt=self.count,
+            on_apply_failure=self._policy,
+            error=one_line(error),
         )
 
     def blocking(self, transaction_id: TransactionId, error: Exception) -> PartitionBlockedError:
@@ -156,7 +159,7 @@ class FailedAttempts:
         )
 
 
-def content(transaction: Transaction) -> str:
+def content(transaction: Transaction) -> Fields:
     """Return the transaction's header and size for a log line, without its data."""
-    size = str(len(transaction.data)) if transaction.has_data else "not-fetched"
-    return f"header={transaction.header} bytes={size}"
+    size = len(transaction.data) if transaction.has_data else "not-fetched"
+    return Fields(header=transaction.header, bytes=size)

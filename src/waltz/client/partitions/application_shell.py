@@ -76,6 +76,8 @@ class Application:
         """Whether the last attempt to apply has failed or was postponed."""
         self.parked_count = 0
         """The number of transactions that this client has parked."""
+        self._passed_over = 0
+        """Transactions that the application said it had already, or did not want."""
         self._services = services
         self._partition_id = partition_id
         self._waiting = waiting
@@ -91,6 +93,11 @@ class Application:
         )
         self._prepared: Transactions | None = None
         self._bodies = BodiesAhead(services.body_calls)
+
+    @property
+    def applied_count(self) -> int:
+        """The number of transactions that were applied or parked here."""
+        return self.high_water_mark - NOTHING - self._passed_over
 
     # The mark
 
@@ -146,6 +153,7 @@ class Application:
         finally:
             self._loading = False
         # Submits may sample it from now on: the application's state is that of this mark.
+        self._passed_over += max(0, mark - self.high_water_mark)
         self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
         self._answer(HighWaterMarkLoaded(TransactionId(mark)))
         self._waiting.tell_applied(TransactionId(mark))

@@ -48,6 +48,7 @@ from waltz.limits import (
 )
 from waltz.types import (
     NO_GENERATION,
+    NOTHING,
     ClientId,
     PartitionId,
     TransactionId,
@@ -99,6 +100,8 @@ class ClientPartition:
         self._questions = OutcomeQuestions()
         self.mark_known = False
         """Whether the application has said its mark."""
+        self._told_mark = NOTHING
+        """The last transaction of the log, as a server has said it in an answer."""
         self._waiting: deque[Submission] = deque()
         self._nudge_at: float | None = None
         self._effects: list[Effect] = []
@@ -109,6 +112,11 @@ class ClientPartition:
         """Return the stream that the partition is mounted on; None if it is not mounted."""
         is_mounted = self.mounting.phase is PartitionPhase.MOUNTED
         return self.mounting.stream if is_mounted else None
+
+    @property
+    def known_mark(self) -> TransactionId:
+        """The last transaction that is known to be in the log: the feed or an answer has it."""
+        return max(self.feed.fed, self._told_mark)
 
     @property
     def deadline(self) -> float | None:
@@ -345,6 +353,8 @@ class ClientPartition:
                 if message.request_id == self.mounting.request_id:
                     self.feed.suspend()
             case AppendRejected() | FlushResponse():
+                if type(message) is FlushResponse:
+                    self._told_mark = max(self._told_mark, message.transaction_id)
                 self.own.hear(message, now)
                 self._settle()
             case OutcomeResponse():

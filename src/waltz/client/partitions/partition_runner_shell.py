@@ -16,6 +16,7 @@ from waltz.client.appends.submission import Submission
 from waltz.client.applying.bodies_ahead import Calls
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.histories import ahead
+from waltz.client.client_metrics import ClientPartitionMetrics
 from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.application_shell import Application
 from waltz.client.partitions.client_partition import ClientPartition
@@ -44,7 +45,7 @@ from waltz.errors import ClientAheadError, LocalProtocolError, PartitionBlockedE
 from waltz.host import Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
-from waltz.types import ClientId, PartitionId
+from waltz.types import NOTHING, ClientId, PartitionId
 from waltz.wire.client_protocol import AppendRequest, MountState
 from waltz.wire.message import Message
 
@@ -106,6 +107,8 @@ class PartitionRunner:
         `is_added`: the partition was added while this client followed all there were."""
         self.partition_id = partition_id
         self.gate = gate
+        self.told_mark = NOTHING
+        """The last transaction of the log, as a server has said it when it was asked."""
         self.machine = ClientPartition(
             client_id,
             partition_id,
@@ -159,6 +162,25 @@ class PartitionRunner:
         """Whether nothing is undecided that was sent under the present client ID, and nothing is
         sent under it any more."""
         return self.machine.closed or self.machine.is_settled
+
+    def metrics(self) -> ClientPartitionMetrics:
+        """Return the figures of this moment; any thread may ask."""
+        machine, application, blocked = self.machine, self.application, self.application.blocked
+        is_known, wall = machine.mark_known, self._services.host.clock.wall_milliseconds
+        applied = application.high_water_mark
+        return ClientPartitionMetrics(
+            partition_id=self.partition_id,
+            is_mounted=self.gate.is_mounted,
+            applied_mark=applied if is_known else None,
+            known_mark=max(applied, machine.known_mark, self.told_mark) if is_known else None,
+            applied=application.applied_count,
+            pending=len(machine.own),
+            rows_refused=machine.own.rows.rows_refused,
+            parked=application.parked_count,
+            blocked_seconds=None
+            if blocked is None
+            else max(0.0, (wall() - blocked.since_milliseconds) / 1000),
+        )
 
     def end_calls(self, error: Exception) -> None:
         """End all calls that wait with `error`, open ones and later ones: no answer will come."""

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from waltz.figures import Durations
+
 PATIENCE_BATCHES: Final = 2
 """Appends wait for connections that are expected for at most the duration of this many batches."""
 
@@ -125,8 +127,9 @@ class Gathering:
         self._stored += count
         self._batches.append((count, now))
 
-    def decide(self, count: int, now: float) -> None:
-        """The `count` oldest appends of the store are decided."""
+    def decide(self, count: int, now: float, seconds: Durations | None = None) -> None:
+        """The `count` oldest appends of the store are decided; `seconds` is to have the durations
+        of the batches that are decided with them."""
         self._stored -= count
         while count:
             batch_count, at = self._batches.popleft()
@@ -134,6 +137,8 @@ class Gathering:
                 self._batches.appendleft((batch_count - count, at))
                 return
             count -= batch_count
+            if seconds is not None:
+                seconds.add(now - at)
             taken = min(now - at, PATIENCE_SECONDS_MAX)
             self._batch_seconds += (taken - self._batch_seconds) * _BATCH_WEIGHT
 

@@ -26,6 +26,7 @@ from waltz.server.appends.appends import (
 from waltz.server.appends.gathering import Gathering
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.appends.refusals import Refusals
+from waltz.server.appends.stage_seconds import ArrivalTimes, StageSeconds
 from waltz.server.feeding.backlog import Backlog
 from waltz.types import TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected
@@ -48,6 +49,8 @@ class Undecided:
     def __init__(self, locks: LockTable, backlog: Backlog) -> None:
         self.arrival_count = 0
         self.refusals = Refusals()
+        self.seconds = StageSeconds()
+        self._arrival_times = ArrivalTimes()
         self._locks = locks
         self._backlog = backlog
         self._arrivals: list[Appends] = []
@@ -86,6 +89,7 @@ class Undecided:
         appends = of_batches(messages, connection_id, self.arrival_count + 1)
         count = appends.arrivals.size
         self.arrival_count += count
+        self._arrival_times.add(self.arrival_count, now)
         self._arrivals.append(appends)
         byte_count = appends.senders.byte_count
         self._backlog.add(connection_id, byte_count, count)
@@ -119,6 +123,10 @@ class Undecided:
             if admission.refused:
                 answers = list(self._refuse(candidates.pick(is_refused), admission.refused, now))
             candidates = candidates.pick(~(is_waiting | is_refused))
+        if candidates.arrivals.size:
+            arrived_at = self._arrival_times.find(int(candidates.arrivals[0]))
+            self.seconds.wait.add(now - arrived_at)
+        self._arrival_times.forget_before(self.oldest_waiting)
         if not candidates.arrivals.size:
             return Admitted(None, len(admission.refused), answers)
         self._in_flight.add(candidates.senders)
@@ -148,10 +156,10 @@ class Undecided:
         told = [(won, lock.lock_hash) for won, lock in zip(refused.values(), locks, strict=True)]
         return locked_out(senders, told)
 
-    def decide(self, count: int, now: float) -> list[tuple[int, Senders]]:
+    def decide(self, count: int, now: float, *, is_committed: bool) -> list[tuple[int, Senders]]:
         """The `count` oldest appends that the store has are decided; return their senders, in runs
         of one connection."""
-        self._gathering.decide(count, now)
+        self._gathering.decide(count, now, self.seconds.store if is_committed else None)
         decided = self._in_flight.decide(count)
         for connection_id, senders in decided:
             size = senders.connection_ids.size

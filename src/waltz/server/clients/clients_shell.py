@@ -95,6 +95,7 @@ class ConnectedClient:
             has_lasting_sequence=link.has_lifecycle,
         )
         self.intake = Intake(all_under_way)
+        self._all_under_way = all_under_way
         self.questions = 0
         """To the server as a whole, not answered yet."""
         self.may_read = asyncio.Event()
@@ -148,6 +149,7 @@ class ConnectedClient:
             if self._is_read:
                 self.may_read.set()
             else:
+                self._all_under_way.stop_count += 1
                 self.may_read.clear()
 
     def send(self, parts: Sequence[Part]) -> None:
@@ -297,6 +299,16 @@ class Clients:
     def broken_count(self) -> int:
         """The number of clients without a TCP connection at the moment."""
         return self._contexts.broken_count
+
+    @property
+    def throttled_count(self) -> int:
+        """The number of clients that are not read now: they have too much under way."""
+        return sum(not client.intake.may_read for client in self)
+
+    @property
+    def throttles(self) -> int:
+        """The number of times that a client was no longer read."""
+        return self._under_way.stop_count
 
     def find(self, connection_id: int) -> ConnectedClient | None:
         return self._clients.get(connection_id)

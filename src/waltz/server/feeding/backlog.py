@@ -78,8 +78,9 @@ class Backlog:
     def __init__(self) -> None:
         self.count = 0
         self.byte_count = 0
+        self.is_full = False
+        """Whether connections that hold more than a share are not read."""
         self._bytes: dict[int, int] = {}
-        self._is_full = False
         self._over_share: set[int] = set()
         self._stopped: set[int] = set()
         self._worked_off: dict[int, int] = {}
@@ -117,13 +118,13 @@ class Backlog:
             for connection_id, byte_count in self._worked_off.items():
                 effects.append(WorkedOff(connection_id, byte_count))
             self._worked_off = {}
-        factor = 2 if self._is_full else 1  # full until half of it is free
-        self._is_full = (
+        factor = 2 if self.is_full else 1  # full until half of it is free
+        self.is_full = (
             self.count * factor >= PENDING_APPENDS_MAX
             or self.byte_count * factor >= PENDING_APPEND_BYTES_MAX
         )
-        if self._is_full or self._stopped:
-            wanted = self._over_share if self._is_full else set()
+        if self.is_full or self._stopped:
+            wanted = self._over_share if self.is_full else set()
             effects += [StopReading(each) for each in sorted(wanted - self._stopped)]
             effects += [ResumeReading(each) for each in sorted(self._stopped - wanted)]
             self._stopped = set(wanted)
@@ -137,7 +138,7 @@ class Backlog:
             for connection_id, own in self._bytes.items()
             if own > PARTITION_SHARE_BYTES
         }
-        assert self._stopped == (self._over_share if self._is_full else set())
+        assert self._stopped == (self._over_share if self.is_full else set())
 
 
 class UnderWay:
@@ -148,6 +149,8 @@ class UnderWay:
         self.byte_count = 0
         self.connection_count = 0
         """The number of connections that have anything under way."""
+        self.stop_count = 0
+        """The number of times that a connection was no longer read."""
         self.is_crowded = False
         """Whether a turn of the loop is long, and a second connection could have a short one."""
         self._note_crowded = note_crowded

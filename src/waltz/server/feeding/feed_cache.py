@@ -116,6 +116,9 @@ class FeedCache:
         self._shelves: dict[PartitionId, _Shelves] = {}
         self._order: deque[_Place] = deque()
         self.byte_count = 0
+        self.hits = 0
+        """Looks for a transaction that have found it here."""
+        self.misses = 0
 
     def add(self, partition_id: PartitionId, batch: RecordBatch | HeaderColumns) -> None:
         """Keep `batch`, which is committed; an empty one is nothing to keep."""
@@ -146,16 +149,26 @@ class FeedCache:
     ) -> CachedRecords | None:
         """Return the batch with `transaction_id`; a miss says nothing about whether it exists."""
         shelves = self._shelves.get(partition_id)
-        return None if shelves is None else shelves.records.find(transaction_id)
+        found = None if shelves is None else shelves.records.find(transaction_id)
+        if found is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return found
 
     def find_headers(
         self, partition_id: PartitionId, transaction_id: TransactionId
     ) -> CachedRecords | CachedHeaders | None:
         """As `find`, for a feed without data."""
         shelves = self._shelves.get(partition_id)
-        if shelves is None:
-            return None
-        return shelves.records.find(transaction_id) or shelves.headers.find(transaction_id)
+        if shelves is not None:
+            records = shelves.records.find(transaction_id)
+            found = records or shelves.headers.find(transaction_id)
+            if found is not None:
+                self.hits += 1
+                return found
+        self.misses += 1
+        return None
 
     def next_cached(
         self, partition_id: PartitionId, transaction_id: TransactionId, *, with_data: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.storage.durations import BOUNDS, Durations
+from waltz.figures import BOUNDS, Durations
 
 
 @given(st.lists(st.sampled_from([*BOUNDS, 0.0, 3.3, 11.0])))

@@ -1,0 +1,1 @@
+"""Artefacts for operators: rules of Prometheus and dashboards of Grafana, made from one table."""

@@ -1,0 +1,115 @@
+"""The page of metrics for operators, printed from the lists of figures.
+
+    python -m waltz.cli.metrics_document > docs/operating/metrics.md
+
+Owns the words around the tables, and the names under which Prometheus has the figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from waltz.cli.exposition import SERVER_PREFIX, STORAGE_PREFIX
+from waltz.client.client_metrics import (
+    CLIENT_FAMILIES,
+    CLIENT_METRICS,
+    CLIENT_PARTITION_METRICS,
+)
+from waltz.figures import Family, Kind, Label, Metric
+from waltz.metrics import CLIENT_PREFIX
+from waltz.server.server_metrics import (
+    SERVER_METRICS,
+    SERVER_PARTITION_FAMILIES,
+    SERVER_PARTITION_METRICS,
+)
+from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_FAMILIES, PARTITION_METRICS
+
+CLIENT: Label = Label("client", "the name that `register` was given")
+PARTITION: Label = Label("partition", "its ID")
+
+
+class ExposedMetric(NamedTuple):
+    """A metric as Prometheus has it; a histogram's samples have `_bucket`, `_sum`, `_count`."""
+
+    name: str
+    kind: Kind
+    labels: tuple[Label, ...]
+    meaning: str
+    absent: str
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """The names that an expression may use."""
+        if self.kind is Kind.HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+def exposed(
+    prefix: str,
+    figures: Sequence[Metric[Any]],
+    families: Sequence[Family[Any]] = (),
+    labels: tuple[Label, ...] = (),
+) -> Iterator[ExposedMetric]:
+    """Yield the figures under the names that Prometheus has for them; all have `labels`."""
+    for figure in figures:
+        kind = Kind.COUNTER if figure.is_counter else Kind.GAUGE
+        name = prefix + figure.name + ("_total" if figure.is_counter else "")
+        yield ExposedMetric(name, kind, labels, figure.meaning, figure.absent)
+    for family in families:
+        name = prefix + family.name + ("_total" if family.kind is Kind.COUNTER else "")
+        all_labels = (*labels, *family.labels)
+        yield ExposedMetric(name, family.kind, all_labels, family.meaning, family.absent)
+
+
+SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
+    "A server": tuple(exposed(SERVER_PREFIX, SERVER_METRICS)),
+    "A partition on its server": tuple(
+        exposed(SERVER_PREFIX, SERVER_PARTITION_METRICS, SERVER_PARTITION_FAMILIES, (PARTITION,))
+    ),
+    "A storage node": tuple(exposed(STORAGE_PREFIX, NODE_METRICS)),
+    "A partition on a storage node": tuple(
+        exposed(STORAGE_PREFIX, PARTITION_METRICS, PARTITION_FAMILIES, (PARTITION,))
+    ),
+    "A client": tuple(exposed(CLIENT_PREFIX, CLIENT_METRICS, CLIENT_FAMILIES, (CLIENT,))),
+    "A partition in a client": tuple(
+        exposed(CLIENT_PREFIX, CLIENT_PARTITION_METRICS, (), (CLIENT, PARTITION))
+    ),
+}
+
+INTRODUCTION = """\
+# Metrics
+
+Printed by `python -m waltz.cli.metrics_document`; a test compares this file with the code.
+
+Servers and storage nodes answer `GET /metrics` on their HTTP ports (`server.jetty.port`,
+`storage.jetty.port`), in the text format of Prometheus. A sample that nobody can confirm is absent:
+no metric says 0 for "unknown". A unit is the end of the name: seconds, bytes; without one it is a
+number. Counters start from 0 with the process, those of a partition with each opening of the
+partition. Clients are part of an application's process: `waltz.metrics.register(client)` shows
+their figures in the application's registry of `prometheus_client`, and `client.metrics()` returns
+them as an object. A client knows the log only as far as it was told of it, so its lag is a lower
+bound. The standard metrics of a process, `process_cpu_seconds_total` and the like, are there,
+too, and so are `waltz_server_info` and `waltz_storage_info`, whose labels name the process.
+"""
+
+
+def page() -> str:
+    """Return the whole text of `docs/operating/metrics.md`."""
+    tables = [f"## {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS.items()]
+    return "\n".join([INTRODUCTION, *tables])
+
+
+def _table(metrics: Sequence[ExposedMetric]) -> str:
+    lines = ["| Metric | Kind | Labels | Meaning | Absent |", "|---|---|---|---|---|"]
+    for each in metrics:
+        labels = "; ".join(f"`{label.name}`: {label.bound}" for label in each.labels) or "none"
+        absent = each.absent or "never"
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} | {absent} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,134 @@
+"""Each alert fires in the state that it is about, and none fires while all is well.
+
+Prometheus itself evaluates the rules, over scrapes of a cluster in that state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.artefacts import FOLDER
+from deploy.table import ALERTS, Alert
+from tests.deploy.scrapes import DISK, GIBIBYTE, WELL, Scene, free, series, store
+from tests.promtool import promtool
+from waltz.figures import Durations
+from waltz.server.appends.stage_seconds import StageSeconds
+from waltz.server.server_metrics import CoordinatorContact, ServerPartitionCounters, ServerStage
+from waltz.storage.log.damage import DamagedRange
+from waltz.storage.scrubber import ScrubCounters
+from waltz.storage.storage_metrics import NodeStage
+from waltz.types import TransactionId
+from waltz.wire.report_protocol import Standing
+
+RULES = [FOLDER / "prometheus" / name for name in ("alerts.yml", "recording.yml")]
+CURRENT, SILENT = Standing.CURRENT, Standing.SILENT
+
+
+def seconds(*durations: float) -> Durations:
+    found = Durations()
+    for each in durations:
+        found.add(each)
+    return found
+
+
+def lost(reason: Standing) -> Scene:
+    return WELL.with_partition(store=store(CURRENT, CURRENT, reason))
+
+
+SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
+    "WaltzProcessDown": replace(WELL, up=0),
+    "WaltzPartitionUnserved": WELL.with_server(partitions=WELL.server.partitions[:1]),
+    "WaltzPartitionTakesNoAppends": WELL.with_partition(
+        store=store(CURRENT, Standing.REFUSING, Standing.REFUSING)
+    ),
+    "WaltzPartitionUnknown": WELL.with_partition(store=store(CURRENT, SILENT, SILENT)),
+    "WaltzPartitionFails": (WELL, WELL.with_partition(failures=1)),
+    "WaltzSessionsDoNotLast": (
+        WELL,
+        WELL.with_partition(counters=ServerPartitionCounters(store_sessions=1)),
+    ),
+    "WaltzReplicaMissing": lost(Standing.ABSENT),
+    "WaltzReplicaSilent": lost(SILENT),
+    "WaltzCoordinatorLost": WELL.with_server(coordinator=CoordinatorContact(41.0, "gone", 40.0)),
+    "WaltzServerUnhealthy": WELL.with_server(stage=ServerStage.STOPPING),
+    "WaltzAppendsSlow": (
+        WELL,
+        WELL.with_partition(append_seconds=StageSeconds(store=seconds(4.0, 4.0))),
+    ),
+    "WaltzClientsNotRead": WELL.with_server(throttled_connections=1),
+    "WaltzRecordsDamaged": WELL.with_replica(
+        damaged_ranges=(DamagedRange(TransactionId(4), TransactionId(5)),)
+    ),
+    "WaltzReplicaRefuses": WELL.with_replica(damage="the control file is cut"),
+    "WaltzStoragePartitionFailed": WELL.with_replica(failure="KeyError(3)"),
+    "WaltzWriterClosed": WELL.with_replica(is_writer_open=False),
+    "WaltzDiskFull": WELL.with_node(space=free(0)),
+    "WaltzDiskLow": WELL.with_node(space=free(GIBIBYTE)),
+    "WaltzDiskFillsUp": (WELL, WELL.with_node(space=free(DISK // 2 - 5 * GIBIBYTE))),
+    "WaltzDiskHangs": WELL.with_replica(call_seconds=31.0),
+    "WaltzDiskSlow": (WELL, WELL.with_replica(drain_seconds=seconds(0.4, 0.4))),
+    "WaltzPartitionClosed": WELL.with_replica(is_writable=False),
+    "WaltzStorageUnhealthy": WELL.with_node(stage=NodeStage.STARTING),
+    "WaltzScrubStopped": (WELL, WELL),
+    "WaltzClientBlocked": WELL.with_followed(blocked_seconds=61.0),
+    "WaltzClientParks": (WELL, WELL.with_followed(parked=1)),
+    "WaltzClientLags": WELL.with_followed(known_mark=TransactionId(20_000)),
+    "WaltzClientWithoutServer": WELL.with_followed(is_mounted=False),
+    "WaltzLocksRefused": (WELL, WELL.with_client(refusals={"account": 3 + 60 * 20})),
+}
+"""The state in which each alert fires; of two, the cluster goes from one towards the other, so far
+with each scrape."""
+
+GOES_WELL = replace(WELL, node=replace(WELL.node, scrub=ScrubCounters(passes=1)))
+"""A step on: the scrubber has been round."""
+
+STEP_MINUTES = {"1h": 10, "1d": 60}
+"""Between two scrapes, for alerts that wait long; else a minute."""
+
+STEPS = 60
+
+
+def firing(tmp_path: Path, alert: Alert, before: Scene, after: Scene, expected: bool) -> None:
+    """Have promtool check whether the alert fires after `STEPS` scrapes."""
+    minutes = STEP_MINUTES.get(alert.hold, 1)
+    sample = [{"labels": "{}", "value": 1}] if expected else []
+    fires = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}}) > bool 0'
+    test = {
+        "rule_files": [str(path) for path in RULES],
+        "evaluation_interval": f"{minutes}m",
+        "tests": [
+            {
+                "interval": f"{minutes}m",
+                "input_series": series(before, after, STEPS),
+                "promql_expr_test": [
+                    {"expr": fires, "eval_time": f"{STEPS * minutes}m", "exp_samples": sample}
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "test.yml"
+    path.write_text(yaml.safe_dump(test))
+    promtool("test", "rules", path)
+
+
+def test_promtool_understands_the_rules() -> None:
+    said = promtool("check", "rules", *RULES)
+    assert f"{len(ALERTS)} rules found" in said
+
+
+def test_every_alert_has_a_state() -> None:
+    assert {alert.name for alert in ALERTS} == SCENES.keys()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires_in_its_state_and_not_while_all_is_well(
+    alert: Alert, tmp_path: Path
+) -> None:
+    scene = SCENES[alert.name]
+    before, after = scene if isinstance(scene, tuple) else (scene, scene)
+    firing(tmp_path, alert, before, after, expected=True)
+    firing(tmp_path, alert, WELL, GOES_WELL, expected=False)
