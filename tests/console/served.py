@@ -135,7 +135,9 @@ def large() -> ClusterAnswers:
                 mark=1_234_567 * (number + 1) % 9_999_991,
             )  # fmt: skip
         answers = with_reports(answers, reports, server)
-    return with_node(with_nodes_gone(answers, 3, 11), 7, full_node([7]))
+    return with_node(
+        with_nodes_gone(answers, 3, 11), 7, full_node(metadata.placement.partitions[node_id(7)])
+    )
 
 
 async def serve(port: int) -> None:

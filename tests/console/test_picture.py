@@ -304,9 +304,7 @@ def test_partitions_with_one_cause_share_a_sentence() -> None:
     reports = {number: partition_report(number, standings(ABSENT, C, C)) for number in range(1, 99)}
     picture = picture_of(with_nodes_gone(with_reports(answers, reports), 0))
     node, partitions = (each.text for each in picture.notices)
-    assert node == (
-        "Storage node storage-1 does not answer: connection refused; connection refused."
-    )
+    assert node == ("Storage node storage-1 does not answer: connection refused.")
     assert partitions == (
         "Partitions 1\N{EN DASH}98 take appends with 2 of 3 replicas: storage-1 is away; if one"
         " more replica is lost, appends stop."

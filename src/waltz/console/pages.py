@@ -157,8 +157,8 @@ def chart_points(points: Any, now: float) -> tuple[list[float], list[float]]:
 
 NAVIGATION: Final[Mapping[str, str]] = {
     "/": "Cluster",
-    "/nodes": "Storage nodes",
+    "/nodes": "Storage",
     "/consumers": "Consumers",
-    "/tail": "Live tail",
+    "/tail": "Tail",
     "/transaction": "Transaction",
 }

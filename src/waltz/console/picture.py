@@ -15,13 +15,14 @@ from typing import Final
 
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.replica_standing import UNASKED, ReplicaView, view_replicas
+from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, NodeTold, ServerTold, Told
 from waltz.console.plain_text import plain
 from waltz.console.waiting import Cause, no_server, takes_none, takes_some, unknown, well
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
 from waltz.wire.report_protocol import PartitionReport
 
-NOTICES_MAX: Final = 40
+NOTICES_MAX: Final = 12
 """Sentences in the list of what needs attention; the others are counted."""
 
 
@@ -274,7 +275,7 @@ def _node(answers: ClusterAnswers, metadata: ClusterMetadata, node: ReplicaId) -
         return NodePicture(name, node, Health.UNKNOWN, text, (), group, len(held), age)
     report, figures = told.answer.report, told.answer.figures
     missing = {*held} - report.usable.keys() if report.admin_trouble is None else set()
-    problems = [plain(each) for each in report.told()]
+    problems = [plain(each) for each in _told(report)]
     if missing:
         problems.append(
             f"{len(missing)} of its {len(held)} partitions are not on it: it has not taken them"
@@ -316,6 +317,13 @@ def _node(answers: ClusterAnswers, metadata: ClusterMetadata, node: ReplicaId) -
         figures.scrub_passes,
         figures.last_pass_seconds,
     )
+
+
+def _told(report: StorageReport) -> tuple[str, ...]:
+    """Return what is wrong with a node; if neither of its ports answers, the reason of one."""
+    if report.trouble is not None and report.admin_trouble is not None:
+        return (f"does not answer: {report.trouble}",)
+    return report.told()
 
 
 def _partition(

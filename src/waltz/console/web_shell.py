@@ -66,7 +66,8 @@ class Console:
         self._tails = LiveTails(poller, window)
         self._site = Site()
         self._served_at = served_at
-        self._streams = 0
+        self._streams: set[asyncio.Timeout] = set()
+        """The time limit of each stream under way."""
 
     def application(self) -> ASGIApp:
         """Return the application, behind the checks of every request."""
@@ -84,6 +85,9 @@ class Console:
         return _Guarded(application, self._served_at)
 
     async def stop(self) -> None:
+        """End the streams, which otherwise last for almost a minute. Idempotent."""
+        for each in self._streams:
+            each.reschedule(asyncio.get_running_loop().time())
         await self._tails.stop()
 
     async def _view(self) -> View:
@@ -166,20 +170,21 @@ class Console:
                 yield sent.changes(page)
 
     def _stream(self, events: AsyncGenerator[dict[str, Any], None]) -> Response:
-        if self._streams >= STREAMS_MAX:
+        if len(self._streams) >= STREAMS_MAX:
             return PlainTextResponse(f"{STREAMS_MAX} viewers look already.", 503)
 
         async def lines() -> AsyncIterator[bytes]:
-            self._streams += 1
-            try:
-                yield b"retry: %d\n\n" % RECONNECT_MILLISECONDS
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(STREAM_SECONDS_MAX), contextlib.aclosing(events):
-                        async for event in events:
-                            text = json.dumps(event, separators=(",", ":"))
-                            yield b"data: " + text.encode() + b"\n\n"
-            finally:
-                self._streams -= 1
+            yield b"retry: %d\n\n" % RECONNECT_MILLISECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STREAM_SECONDS_MAX) as limit:
+                    self._streams.add(limit)
+                    try:
+                        async with contextlib.aclosing(events):
+                            async for event in events:
+                                text = json.dumps(event, separators=(",", ":"))
+                                yield b"data: " + text.encode() + b"\n\n"
+                    finally:
+                        self._streams.discard(limit)
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 

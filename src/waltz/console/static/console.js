@@ -75,10 +75,10 @@ function drawChart(name, columns, isAnew = false) {
   box.replaceChildren();
   charts.set(name, new window.uPlot({
     width: box.clientWidth, height: 150, legend: { show: false }, cursor: { y: false },
-    scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
+    scales: { x: { time: false, range: (_, low) => [Math.min(low, -60), 0] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map(seconds), space: 90 },
-      { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) },
+      { ...axis, values: (_, ticks) => ticks.map(seconds), space: 120 },
+      { ...axis, size: 58, space: 28, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) },
     ],
     series: [{}, { stroke: colour("--accent"), width: 1.5, fill: colour("--accent-soft"), points: { show: false } }],
   }, columns, box));
@@ -115,7 +115,7 @@ async function loadAnew() {
 
 function take(change) {
   lastEvent = Date.now();
-  stream.textContent = "Live: asked about once a second.";
+  stream.textContent = "Live.";
   stream.className = "";
   if (change.reload) {
     loadAnew();
@@ -131,7 +131,7 @@ function take(change) {
 }
 
 function lose() {
-  if (!lastEvent || Date.now() - lastEvent < 8000) return;
+  if (!stream || !lastEvent || Date.now() - lastEvent < 8000) return;
   stream.textContent = `The console has not answered for ${Math.round((Date.now() - lastEvent) / 1000)} s: what is shown is at least that old.`;
   stream.className = "lost";
 }
