@@ -108,7 +108,8 @@ def start_node(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 def start_cluster(directory: Path, *arguments: str) -> RunningCluster:
     """Start `waltz up` on `directory` and return once it is ready."""
     process = start_node(
-        *("up", "--directory", str(directory), "--port", "0", *arguments), stderr=subprocess.PIPE
+        *("up", "--directory", str(directory), "--port", "0", "--no-console", *arguments),
+        stderr=subprocess.PIPE,
     )
     cluster = RunningCluster(process, directory)
 

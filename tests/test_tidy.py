@@ -22,7 +22,7 @@ WORDS = {
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
     "connections", "operators", "reader", "system", "sim", "metrics",
-    "spark", "cli", "configuration", "testing", "bench",
+    "spark", "cli", "console", "configuration", "testing", "bench",
 }  # fmt: skip
 CLIENTS = {"client", "connections", "operators", "reader"}
 LAYERS: dict[str, set[str]] = {
@@ -71,8 +71,11 @@ LAYERS: dict[str, set[str]] = {
         "store.store_partition_shell",
         "store.events",
     },
-    "cli": EVERYTHING - {"sim", "testing"} | {""},
-    "sim": EVERYTHING - {"system", "spark", "cli", "configuration", "testing", "bench", "metrics"}
+    "cli": EVERYTHING - {"sim", "testing", "console"} | {""},
+    "console": WORDS
+    | {"wire", "cluster", "connections", "operators", "reader", "system", "cli", "opening", ""},
+    "sim": EVERYTHING
+    - {"system", "spark", "cli", "console", "configuration", "testing", "bench", "metrics"}
     | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},
     "opening": WORDS | CLIENTS | {"system"},

@@ -28,7 +28,7 @@ GROUP_MODULES_MAX = 15
 
 HEAVY = (
     "numpy", "asyncio", "rich", "yaml", "kazoo", "cryptography", "email", "sqlalchemy", "pyspark",
-    "prometheus_client",
+    "prometheus_client", "starlette", "uvicorn", "jinja2",
 )  # fmt: skip
 """Libraries that cost a command 10 ms of processor time or more: each is in a row only if it is
 needed there."""
@@ -55,6 +55,8 @@ LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
     Row("up", "--help", 52, LOOP_SHOWN),
     Row("status", AT, 88, LOOP),
+    Row("top", AT, 112, LOOP),
+    Row("console", "--help", 105, LOOP),
     Row("append", f"{AT} --partition 0 x", 132, LOOP),
     Row("outcome", f"{AT} 1:1:1:1", 132, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),

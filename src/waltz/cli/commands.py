@@ -15,6 +15,12 @@ PLACES: Final = {
     "status": CommandPlace(
         "waltz.cli.status", "status", "Show servers, storage nodes, partitions and their marks."
     ),
+    "top": CommandPlace(
+        "waltz.console.top_shell", "top", "Show a cluster on the terminal, and follow it."
+    ),
+    "console": CommandPlace(
+        "waltz.console.serving_shell", "console", "Serve pages that show a cluster."
+    ),
     "append": CommandPlace(
         "waltz.cli.append", "append", "Append transactions, and print their IDs."
     ),

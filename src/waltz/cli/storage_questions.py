@@ -50,6 +50,8 @@ class StorageReport:
     usable: Mapping[PartitionId, bool] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     partition_problems: Mapping[PartitionId, tuple[str, ...]] = field(default_factory=dict)
+    metrics_json: str | None = field(default=None, compare=False, repr=False)
+    """The node's figures as it gave them; None: it gave none."""
 
     def unreachable(self) -> str | None:
         """Return which of the two ports cannot be used, and why; None if both can."""
@@ -127,7 +129,11 @@ async def ask_storage(
             admin = admin_address_of(replica_id, admin_ports)
             async with talk_to_admin_port(host, admin, params, seconds=seconds) as talk:
                 usable = await ask_usable(talk)
-                return StorageReport(None, None, usable, *await ask_problems(talk))
+                try:
+                    metrics = await ask_metrics(talk)
+                except RemoteStorageError as error:
+                    return StorageReport(None, None, usable, _untold(error))
+                return StorageReport(None, None, usable, *problems_in(metrics), metrics)
         except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
             return StorageReport(None, str(error))
 
@@ -160,10 +166,18 @@ async def ask_problems(
     """Return the node's own problems, and those of each partition; a node of the Java original
     reports none. Raises UnavailableError."""
     try:
-        answer = await talk.ask(MetricsRequest(0), MetricsResponse)
+        return problems_in(await ask_metrics(talk))
     except RemoteStorageError as error:
-        return (f"it does not report its problems: {error}",), {}
-    return problems_in(answer.metrics_json)
+        return _untold(error), {}
+
+
+async def ask_metrics(talk: Conversation) -> str:
+    """Return the node's figures as JSON. Raises UnavailableError, RemoteStorageError."""
+    return (await talk.ask(MetricsRequest(0), MetricsResponse)).metrics_json
+
+
+def _untold(error: RemoteStorageError) -> tuple[str, ...]:
+    return (f"it does not report its problems: {error}",)
 
 
 def problems_in(metrics_json: str) -> tuple[tuple[str, ...], Mapping[PartitionId, tuple[str, ...]]]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
@@ -26,6 +29,7 @@ from waltz.cli.trial_directory import (
     EMBEDDED,
     ClusterFile,
     CoordinatorWish,
+    choose_ports,
     forget_trial_certificates,
     lock_directory,
     make_trial_certificates,
@@ -42,12 +46,19 @@ from waltz.cluster.cluster_shell import (
 )
 from waltz.errors import ConfigurationError, NoNodeError
 from waltz.system.real_host import real_host
-from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
+from waltz.types import Address, CoordinatorAddress, TlsSettings, ZooKeeperAddress, is_local
 
 DISK_FREE_BYTES_TRIAL: Final = 64 * 1024**2
 """Free disk space below which clusters of `waltz up` refuse appends: they run on people's own
 machines."""
 
+
+CONSOLE: Final = "console"
+"""The name and the role of the process that serves the cluster's pages."""
+
+CONSOLE_HOST: Final = "127.0.0.1"
+CONSOLE_PORT: Final = 7180
+"""The port of the console; if it is in use, a free one."""
 
 console = Console(stderr=True, highlight=False)
 
@@ -61,8 +72,9 @@ class Supervisor:
         cluster: ClusterFile,
         tls: TlsSettings | None,
         log_format: LogFormat = LogFormat.TEXT,
+        console_at: Address | None = None,
     ) -> None:
-        """`tls` None: all processes speak plain TCP."""
+        """`tls` None: all processes speak plain TCP. `console_at` None: there is no console."""
         self._directory = directory
         self._cluster = cluster
         logs = directory / "logs"
@@ -110,6 +122,12 @@ class Supervisor:
             say=console.print,
             on_restart=lambda: self.note(ready=True),
         )
+        self._console_at = console_at
+        self._console_keeper = Keeper(
+            [] if console_at is None else [console_child(console_at, cluster, shared, logs)],
+            say=console.print,
+            on_restart=lambda: self.note(ready=True),
+        )
 
     def note_partitions(self, count: int) -> None:
         """Take note of the number of partitions, as the coordinator has it: some may have been
@@ -123,16 +141,17 @@ class Supervisor:
         """Bring `cluster.json` up to date."""
         self._ready = ready
         processes: list[dict[str, Any]] = list(self.coordinator.processes())
-        for child in self._keeper.children:
+        for child in (*self._keeper.children, *self._console_keeper.children):
             if child.process is not None and child.process.returncode is None:
-                processes.append(
-                    {
-                        "name": child.name,
-                        "role": child.role,
-                        "pid": child.process.pid,
-                        "restarts": child.restarts,
-                    }
-                )
+                entry = {
+                    "name": child.name,
+                    "role": child.role,
+                    "pid": child.process.pid,
+                    "restarts": child.restarts,
+                }
+                if child.role == CONSOLE:
+                    entry["address"] = str(self._console_at)
+                processes.append(entry)
         write_cluster_file(self._directory, self._cluster, ready=ready, processes=processes)
 
     def _note_restart(self) -> None:
@@ -141,18 +160,64 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start all processes at once. Raises ConfigurationError with the last words of one that
-        failed."""
-        await self._keeper.start()
+        failed; the cluster does without a console that failed."""
+        starting = asyncio.create_task(self._console_keeper.start())
+        try:
+            await self._keeper.start()
+        except BaseException:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            raise
+        try:
+            await starting
+        except ConfigurationError as error:
+            self._console_at = None
+            console.print(f"[yellow]the cluster has no console[/]: {escape(str(error))}")
         self.note(ready=True)
+
+    @property
+    def console_at(self) -> Address | None:
+        """Return the address of the console; None: there is none."""
+        return self._console_at
 
     async def run(self) -> None:
         """Return once told to stop."""
         await self._keeper.run()
 
     async def stop(self) -> None:
-        """Stop servers, then storage nodes; the processes of a group at once."""
+        """Stop the console, servers, then storage nodes; the processes of a group at once."""
+        await self._console_keeper.stop()
         await self._keeper.stop(self._servers, self._storages)
         self.note(ready=False)
+
+
+def console_child(
+    address: Address, cluster: ClusterFile, shared: Sequence[str], logs: Path
+) -> Child:
+    """Return the process that serves the cluster's pages; it has the names of the directory."""
+    places = [(each.address, each.name) for each in cluster.storages]
+    places += [(each.address, each.name) for each in cluster.servers]
+    names = [option for at, name in places for option in ("--name", f"{at}={name}")]
+    place = [
+        "--cluster",
+        *shared[1:],
+    ]  # what processes call the coordinator, tools call the cluster
+    return Child(
+        CONSOLE, CONSOLE, ["console", *place, "--http", str(address), *names],
+        logs / "console.log",
+    )  # fmt: skip
+
+
+def choose_console_address(port: int) -> Address | None:
+    """Return the address of the console, always this machine's own: at `port` if that is free; 0
+    takes a free one. None: it cannot be served."""
+    if find_spec("jinja2") is None:
+        console.print("[yellow]the cluster has no console[/]: pip install 'waltz-log\\[console]'")
+        return None
+    try:
+        return Address(CONSOLE_HOST, choose_ports(CONSOLE_HOST, port, 1)[0])
+    except ConfigurationError:
+        return Address(CONSOLE_HOST, choose_ports(CONSOLE_HOST, 0, 1)[0])
 
 
 def open_layout(
@@ -216,13 +281,14 @@ async def run_cluster(
     end_with_stdin: bool,
     partitions: int | None = None,
     log_format: LogFormat = LogFormat.TEXT,
+    console_at: Address | None = None,
 ) -> None:
     """Run the coordinator and all processes until told to stop; stop them whatever happens.
 
     Raises ConfigurationError with the last words of a process that failed, or because the number of
     partitions is not `partitions`.
     """
-    supervisor = Supervisor(directory, cluster, tls, log_format)
+    supervisor = Supervisor(directory, cluster, tls, log_format, console_at)
     coordinator = supervisor.coordinator
     await coordinator.start()
     loop = asyncio.get_running_loop()
@@ -244,7 +310,9 @@ async def run_cluster(
         await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            show_cluster(directory, cluster, has_tls=tls is not None)
+            show_cluster(
+                directory, cluster, has_tls=tls is not None, console_at=supervisor.console_at
+            )
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         else:
             starting.cancel()
@@ -309,12 +377,16 @@ def open_ports(cluster: ClusterFile, *, has_tls: bool) -> list[str]:
     return lines
 
 
-def show_cluster(directory: Path, cluster: ClusterFile, *, has_tls: bool) -> None:
+def show_cluster(
+    directory: Path, cluster: ClusterFile, *, has_tls: bool, console_at: Address | None
+) -> None:
     console.print(
         f"[bold]cluster {cluster.name}[/] is up: {cluster.partition_count} partitions,"
         f" {len(cluster.servers)} server(s), {len(cluster.storages)} storage nodes"
     )
     console.print(f"  clients connect to  {cluster.coordinator}")
+    if console_at is not None:
+        console.print(f"  console at          http://{console_at}/")
     console.print(f"  files and logs in   {directory}")
     console.print("  Ctrl-C stops all of it")
     for line in open_ports(cluster, has_tls=has_tls):
@@ -348,6 +420,13 @@ def show_cluster(directory: Path, cluster: ClusterFile, *, has_tls: bool) -> Non
 )
 @click.option("--tls", is_flag=True, help="Speak TLS, with a throw-away CA; not to a ZooKeeper.")
 @LOG_FORMAT_OPTION
+@click.option(
+    "--console/--no-console",
+    "has_console",
+    default=True,
+    show_default=True,
+    help="Serve pages that show the cluster.",
+)
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def up(
     directory: Path,
@@ -360,6 +439,7 @@ def up(
     coordinator: CoordinatorAddress | None,
     tls: bool,
     log_format: LogFormat,
+    has_console: bool,
     end_with_stdin: bool,
 ) -> None:
     """Start a whole cluster on this machine, or start it again where it stopped.
@@ -401,6 +481,9 @@ def up(
                 end_with_stdin=end_with_stdin,
                 partitions=partitions,
                 log_format=log_format,
+                console_at=choose_console_address(CONSOLE_PORT if port else 0)
+                if has_console
+                else None,
             )
         )
     finally:

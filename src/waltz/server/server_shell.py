@@ -106,6 +106,16 @@ from waltz.wire.storage_protocol import STORAGE_CODEC
 SERVER_QUESTIONS_MAX: Final = 16
 """Questions of one connection to the server as a whole, not answered yet."""
 
+OPERATORS_QUESTIONS: Final = (
+    PartitionProblemsRequest,
+    PartitionReportsRequest,
+    RefusalsRequest,
+    HotLocksRequest,
+    ClientsRequest,
+    CoordinatorRequest,
+)
+"""Questions of people and tools about this server."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -352,20 +362,10 @@ class Server:
             return self._directory.told()
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
-        if isinstance(message, PartitionProblemsRequest):
-            return PartitionProblems(message.request_number, told_problems(self.state()))
-        if isinstance(message, PartitionReportsRequest):
-            return await self._reports(message)
-        if isinstance(message, RefusalsRequest | HotLocksRequest):
-            refusals = self._partitions.refusals(message.partition_id)
-            return told_refusals(message, refusals, self.host.clock.now())
-        if isinstance(message, ClientsRequest):
-            now = self.host.clock.now()
-            return self._look_at_clients(now).answer(message, self._lags(message, now), now)
-        if isinstance(message, CoordinatorRequest):
-            return CoordinatorLocation(message.request_number, self._config.coordinator_location)
         if isinstance(message, GrowthRequest):
             return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
+        if isinstance(message, OPERATORS_QUESTIONS):
+            return await self._tell_operator(message)
         assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
@@ -432,6 +432,21 @@ class Server:
             facts = [partition.machine.facts(now) for _, partition in running]
             self._look = look_at_clients(facts, connection_of, self._applied, now)
         return self._look
+
+    async def _tell_operator(self, message: Message) -> Part:
+        """Answer a question of people and tools."""
+        if isinstance(message, PartitionProblemsRequest):
+            return PartitionProblems(message.request_number, told_problems(self.state()))
+        if isinstance(message, PartitionReportsRequest):
+            return await self._reports(message)
+        if isinstance(message, RefusalsRequest | HotLocksRequest):
+            refusals = self._partitions.refusals(message.partition_id)
+            return told_refusals(message, refusals, self.host.clock.now())
+        if isinstance(message, ClientsRequest):
+            now = self.host.clock.now()
+            return self._look_at_clients(now).answer(message, self._lags(message, now), now)
+        assert isinstance(message, CoordinatorRequest)
+        return CoordinatorLocation(message.request_number, self._config.coordinator_location)
 
     async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
         """Ask the replicas of the partitions that are wanted and this server's."""

@@ -1,8 +1,8 @@
-"""HTTP for scrapers and probes, in the event loop of the process that they watch.
+"""HTTP for scrapers, probes and browsers, in the event loop of the process that they look at.
 
 Owns the socket and the bounds on its connections. Knows nothing of the meaning of the answers: a
-route is a function that returns one. Import this module only if there is a port to serve: with its
-own imports it takes 65 ms and 6 MiB.
+route is a function that returns one, and an application of Starlette may be served in its place.
+Import this module only if there is a port to serve: with its own imports it takes 65 ms and 6 MiB.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waltz.errors import ConfigurationError
@@ -96,11 +97,30 @@ def _media_range(text: str) -> tuple[str, float]:
     return kind, 1.0
 
 
-class HttpServer:
-    """Serves GET requests for `routes`, a mapping of paths to answers."""
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    """The bounds on connections: their number, and the seconds from the first byte of a request to
+    the end of its answer."""
 
-    def __init__(self, routes: Mapping[str, Answering]) -> None:
-        self._routes = routes
+    connections_max: int = HTTP_CONNECTIONS_MAX
+    request_seconds_max: float = HTTP_REQUEST_SECONDS_MAX
+
+
+PROBES: Final = HttpBounds()
+
+
+class HttpServer:
+    """Serves GET requests for `routes`, a mapping of paths to answers, or an application."""
+
+    def __init__(
+        self, routes: Mapping[str, Answering] | ASGIApp, bounds: HttpBounds = PROBES
+    ) -> None:
+        self._application: ASGIApp = (
+            Starlette(routes=[Route(path, _endpoint(answer)) for path, answer in routes.items()])
+            if isinstance(routes, Mapping)
+            else routes
+        )
+        self._bounds = bounds
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self._address: Address | None = None
@@ -116,13 +136,10 @@ class HttpServer:
         machine's."""
         listening = _listen(address)
         self._address = Address(address.host, listening.getsockname()[1])
-        application = Starlette(
-            routes=[Route(path, _endpoint(answer)) for path, answer in self._routes.items()]
-        )
         self._server = _Server(
             uvicorn.Config(
-                application,
-                http=_BoundedConnection,
+                self._application,
+                http=_bounded(self._bounds),
                 loop="none",
                 ws="none",
                 lifespan="off",
@@ -157,6 +174,7 @@ class _BoundedConnection(H11Protocol):
     """A connection with the bounds that uvicorn lacks: on the number of connections, on silence, on
     the time of a request to arrive and of an answer to be read."""
 
+    bounds = PROBES
     waiting_since = 0.0
     """The time at which the connection was made, or its last answer was given."""
     _timer: asyncio.TimerHandle | None = None
@@ -165,7 +183,7 @@ class _BoundedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > HTTP_CONNECTIONS_MAX:
+        if len(self.connections) > self.bounds.connections_max:
             others = cast(set[_BoundedConnection], self.connections) - {self}
             # Not the new one: silent connections would keep out those with a request.
             min(others, key=lambda each: each.waiting_since).transport.abort()
@@ -179,7 +197,7 @@ class _BoundedConnection(H11Protocol):
                 self.transport.close()
                 return
             self._has_begun = True
-            self._arm(HTTP_REQUEST_SECONDS_MAX)
+            self._arm(self.bounds.request_seconds_max)
         super().data_received(data)
 
     def on_response_complete(self) -> None:
@@ -202,6 +220,11 @@ class _BoundedConnection(H11Protocol):
             self._timer.cancel()
         # Not `close`, which waits for ever if the peer does not read its answer.
         self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+def _bounded(bounds: HttpBounds) -> type[_BoundedConnection]:
+    """Return the class of connections with these bounds: uvicorn makes them by itself."""
+    return type("_ConnectionWithBounds", (_BoundedConnection,), {"bounds": bounds})
 
 
 def _endpoint(answer: Answering) -> Callable[[Request], Response]:

@@ -1,0 +1,120 @@
+"""The answers of a cluster's processes, each with the time of its question.
+
+Owns the rule that an answer counts while it is fresh, and that anything else is unknown for a
+reason that can be told. Pure values: the poller fills them in, the picture is made from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from waltz.cli.cluster_list import ClusterMetadata
+from waltz.cli.storage_questions import StorageReport
+from waltz.console.node_figures import NodeFigures
+from waltz.operators.questions_shell import ReportAnswers
+from waltz.types import Address, PartitionId, ReplicaId
+
+T = TypeVar("T")
+
+SERVER_FRESH_SECONDS: Final = 6.0
+"""Seconds that a server's answer counts: a server may wait 2 s for its replicas, and is asked again
+once it has answered."""
+
+NODE_FRESH_SECONDS: Final = 8.0
+"""Seconds that a storage node's answer counts."""
+
+COORDINATOR_FRESH_SECONDS: Final = 15.0
+"""Seconds that the coordinator's answer counts; the layout of a cluster changes seldom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[T]):
+    """The last answer of a process, and what came of the last question.
+
+    `asked_at` is when the question of `answer` was asked: the age of an answer is at least the
+    true one.
+    `trouble` is why the last finished question was not answered, None if it was.
+    """
+
+    answer: T | None = None
+    asked_at: float | None = None
+    trouble: str | None = None
+    fresh_seconds: float = SERVER_FRESH_SECONDS
+
+    def age(self, now: float) -> float | None:
+        """Return the seconds since the answer was asked for; None: there is no answer."""
+        return None if self.asked_at is None else max(0.0, now - self.asked_at)
+
+    def known(self, now: float) -> T | None:
+        """Return the answer if it counts at `now`, else None."""
+        return None if self.why_unknown(now) is not None else self.answer
+
+    def why_unknown(self, now: float) -> str | None:
+        """Return why nothing is known now; None: the answer counts."""
+        if self.trouble is not None:
+            return self.trouble
+        age = self.age(now)
+        if self.answer is None or age is None:
+            return "it has not answered yet"
+        if age > self.fresh_seconds:
+            return f"it has not answered for {age:.0f} s"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTold:
+    """A server's answer. `reports` None: its release has no reports, for the reason `silence`; then
+    `health` is whether each partition has a store session."""
+
+    reports: ReportAnswers | None
+    silence: str | None = None
+    health: Mapping[PartitionId, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTold:
+    """A storage node's answer. `drain_seconds` is the mean duration of the writes and syncs since
+    the answer before; None: there were none, or there is no answer before."""
+
+    report: StorageReport
+    figures: NodeFigures | None = None
+    drain_seconds: float | None = None
+
+
+NOT_TOLD = "This cluster's servers do not tell who is connected."
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAnswer:
+    """A client that has mounted a partition, as the partition's server knows it.
+
+    `mark` is the last transaction it is known to have applied; the lag in transactions and seconds
+    is None where nobody knows it. `is_blocked`: it has not moved although there is more.
+    """
+
+    name: str
+    client_id: int
+    address: str
+    partition_id: int
+    mark: int | None
+    lag_transactions: int | None
+    lag_seconds: float | None
+    connected_seconds: float | None
+    is_blocked: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswers:
+    """All answers as they are at `now`. `names` are the names that the user gave to addresses;
+    `rates` are commits per second of each partition, where two marks are known."""
+
+    now: float
+    coordinator: Told[ClusterMetadata]
+    servers: Mapping[Address, Told[ServerTold]] = field(default_factory=dict)
+    nodes: Mapping[ReplicaId, Told[NodeTold]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    rates: Mapping[PartitionId, float] = field(default_factory=dict)
+    consumers: Told[tuple[ConsumerAnswer, ...]] | None = None
+    """None: the servers of this release cannot be asked."""

@@ -1,0 +1,39 @@
+"""Figures as text for people: a dash stands for what is not known."""
+
+from __future__ import annotations
+
+
+def count_text(value: float | None) -> str:
+    """Return a whole number for people; a dash if it is not known."""
+    return "\N{EN DASH}" if value is None else f"{value:,.0f}"
+
+
+def rate_text(value: float | None) -> str:
+    if value is None:
+        return "\N{EN DASH}"
+    return f"{value:,.1f}" if 0 < value < 100 else f"{value:,.0f}"
+
+
+def age_text(seconds: float | None) -> str:
+    """Return an age: `now`, `3 s ago`, `4 min ago`."""
+    if seconds is None:
+        return "never"
+    if seconds < 1:
+        return "now"
+    if seconds < 120:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+def size_text(value: float | None) -> str:
+    """Return a number of bytes: `1.5 GiB`."""
+    if value is None:
+        return "\N{EN DASH}"
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def milliseconds_text(seconds: float | None) -> str:
+    return "\N{EN DASH}" if seconds is None else f"{seconds * 1000:,.1f} ms"

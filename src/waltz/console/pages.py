@@ -1,0 +1,164 @@
+"""The pages, rendered on the server from templates and values.
+
+Owns how parts of a page move: a *value* is a piece of text with a key, a *region* is a piece of
+HTML with an ID. A page is rendered as a whole once a round; a viewer's stream then carries the
+values and regions that differ from those it has sent. The templates escape everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from waltz.console.figure_text import (
+    age_text,
+    count_text,
+    milliseconds_text,
+    rate_text,
+    size_text,
+)
+from waltz.console.plain_text import plain
+
+START, END = "\ufdd0", "\ufdd1"
+"""Marks around a value's key in a rendered page: characters that are none, and that `plain` shows
+as escapes."""
+
+VALUE: Final = re.compile(f"{START}([^{START}{END}]*){END}")
+
+GLYPHS: Final = {
+    "current": "●",
+    "behind": "◐",
+    "recovering": "◔",
+    "damaged": "◆",
+    "refusing": "▲",
+    "silent": "○",
+    "absent": "✕",
+    "unknown": "?",
+}
+"""The signs of replicas on the map, by their standing."""
+
+MEANINGS: Final = {
+    "current": "holds every commit",
+    "behind": "is catching up",
+    "recovering": "is being recovered",
+    "damaged": "has damaged records",
+    "refusing": "refuses appends",
+    "silent": "does not answer its server",
+    "absent": "takes no part",
+    "unknown": "not known",
+}
+
+
+@dataclass(slots=True)
+class Rendered:
+    """A page: `html` with places for values; `regions` and `values` by their IDs and keys; `layout`
+    changes when the page must be loaded anew."""
+
+    html: str
+    layout: str
+    regions: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    charts: dict[str, Any] = field(default_factory=dict)
+
+    def whole(self) -> str:
+        """Return the page with its values in place."""
+        return self._filled(self.html)
+
+    def region(self, name: str) -> str:
+        return self._filled(self.regions[name])
+
+    def _filled(self, html: str) -> str:
+        return VALUE.sub(lambda found: str(escape(self.values.get(found[1], ""))), html)
+
+
+@dataclass(slots=True)
+class Sent:
+    """The parts of a page that a viewer has, as they were sent last."""
+
+    layout: str = ""
+    regions: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def changes(self, page: Rendered) -> dict[str, Any]:
+        """Return the differences to `page`, and take them for sent."""
+        if self.layout and self.layout != page.layout:
+            self.layout = page.layout
+            return {"reload": True}
+        self.layout = page.layout
+        regions = {
+            name: page.region(name)
+            for name, html in page.regions.items()
+            if self.regions.get(name) != html
+        }
+        values = {key: text for key, text in page.values.items() if self.values.get(key) != text}
+        self.regions, self.values = dict(page.regions), dict(page.values)
+        return {"regions": regions, "values": values, "charts": page.charts}
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of this package."""
+    found = Environment(
+        loader=PackageLoader("waltz.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "count": count_text,
+        "rate": rate_text,
+        "age": age_text,
+        "size": size_text,
+        "milliseconds": milliseconds_text,
+        "plain": plain,
+    }
+    found.globals |= {"glyphs": GLYPHS, "meanings": MEANINGS}
+    return found
+
+
+def render(template: str, layout: str = "", **context: Any) -> Rendered:
+    """Return the page of `template`. Anything in `context` is escaped when it is shown."""
+    page = Rendered("", layout)
+
+    def live(key: str, text: object) -> Markup:
+        """Show a value that moves."""
+        page.values[key] = str(text)
+        return Markup('<span data-live="{}">{}{}{}</span>').format(key, START, key, END)
+
+    def region(name: str, element: str = "", *, caller: Callable[[], str]) -> Markup:
+        """Show a part that is replaced as a whole when anything in it but a value changes; in an
+        element of its own, or in the one with the region's name as its ID."""
+        page.regions[name] = str(caller())
+        inner = Markup(page.regions[name])  # noqa: S704 made by a template, which has escaped it
+        if not element:
+            return inner
+        return Markup('<{} data-region="{}">{}</{}>').format(element, name, inner, element)
+
+    def chart(name: str, points: Any) -> Markup:
+        page.charts[name] = points
+        return Markup("")
+
+    found = environment().get_template(template)
+    page.html = found.render(live=live, region=region, chart=chart, **context)
+    return page
+
+
+def chart_points(points: Any, now: float) -> tuple[list[float], list[float]]:
+    """Return the columns of a chart: seconds before now, negative, and rates."""
+    return [round(at - now, 1) for at, _ in points], [round(rate, 2) for _, rate in points]
+
+
+NAVIGATION: Final[Mapping[str, str]] = {
+    "/": "Cluster",
+    "/nodes": "Storage",
+    "/consumers": "Consumers",
+    "/tail": "Tail",
+    "/transaction": "Transaction",
+}
