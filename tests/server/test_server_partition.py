@@ -27,7 +27,8 @@ from tests.server.partition_bench import (
     opened,
 )
 from waltz.limits import REQUEST_BYTES
-from waltz.server.server_partition import EARLY_MOUNT_SECONDS_MAX, RELEASE_SECONDS_MAX
+from waltz.server.clients.early_requests import EARLY_MOUNT_SECONDS_MAX
+from waltz.server.server_partition import RELEASE_SECONDS_MAX
 from waltz.server.server_partition_events import (
     CloseClientConnection,
     ConnectionLost,

@@ -32,6 +32,7 @@ from waltz.server.clients.client_connection import (
     Mounts,
     answer_without_partition,
 )
+from waltz.server.clients.early_requests import EarlyRequests
 from waltz.server.clients.mounted_clients import PartitionFacts
 from waltz.server.commit_ages import CommitAges, Lag
 from waltz.server.feeding.backlog import Backlog, request_bytes
@@ -82,11 +83,6 @@ from waltz.wire.clients_protocol import PartitionMark
 RELEASE_SECONDS_MAX: Final = 5.0
 """A server that stops waits at most this long for its undecided appends."""
 
-EARLY_MOUNT_SECONDS_MAX: Final = 1.0
-"""A mount is answered with NOT_READY if there is no store session after this time; opening one
-takes a fraction of it."""
-
-
 STALE_CONNECTION = "stale connection"
 REPLACED = "a newer connection of its client has taken its place"
 REPEATED = "it repeats what another connection has sent"
@@ -129,10 +125,7 @@ class ServerPartition:
         self._undecided = Undecided(self._locks, self._backlog)
         self._barriers = Barriers()
         self._outcomes = Outcomes(partition_id, cache, self._fetches)
-        self._early_questions: list[tuple[int, HighWaterMarkRequest]] = []
-        self._early_mounts: dict[int, tuple[ClientPeer, MountRequest, float]] = {}
-        """The last of each connection that came while the store had no session, and until when it
-        waits for one."""
+        self._early = EarlyRequests()
         self._release_at: float | None = None
         self._outbox = Outbox()
         self._effects: list[PartitionEffect] = []
@@ -228,8 +221,9 @@ class ServerPartition:
             assert self._backlog.count == len(undecided) + small
             assert self._backlog.byte_count == undecided.byte_count + REQUEST_BYTES * small
         self._barriers.check_invariants(self._locks.decided)
-        assert not self._early_questions or self.high_water_mark is None
-        assert not self._early_mounts or not (self.is_open or self.closed)
+        self._early.check_invariants(
+            is_open=self.is_open or self.closed, knows_mark=self.high_water_mark is not None
+        )
 
     # Events
 
@@ -333,8 +327,8 @@ class ServerPartition:
         mark, connection_id = self.high_water_mark, peer.connection_id
         match message:
             case MountRequest() if self._is_early(message):
-                self._drop_early_mount(connection_id)
-                self._early_mounts[connection_id] = peer, message, now + EARLY_MOUNT_SECONDS_MAX
+                if self._early.add_mount(peer, message, now):
+                    self._backlog.drop(connection_id, REQUEST_BYTES)
             case MountRequest() if self._mount(peer, message):
                 self._wait_for_decisions(peer, message)
             case FlushRequest():
@@ -345,7 +339,7 @@ class ServerPartition:
             case TransactionDataRequest() | ReadRequest() | HeadersRequest() if mark is not None:
                 self._data_requests.ask(connection_id, message)
             case HighWaterMarkRequest() if mark is None:
-                self._early_questions.append((connection_id, message))
+                self._early.add_question(connection_id, message)
             case _:
                 self._drop(connection_id, message)
                 return self._answer_at_once(peer, message, is_valid)
@@ -396,21 +390,15 @@ class ServerPartition:
         self._barriers.add(Barrier(self._undecided.arrival_count, peer, request, is_final))
 
     def _is_early(self, request: MountRequest) -> bool:
-        """Whether a mount may be answered as soon as the store has a session: a client that is told
-        NOT_READY asks again after a pause, while nobody is served."""
+        """Whether a mount may be answered as soon as the store has a session."""
         is_ours = request.request_id.generation <= self.generation
         return not self.is_open and is_ours and self._release_at is None
 
-    def _drop_early_mount(self, connection_id: int) -> None:
-        if self._early_mounts.pop(connection_id, None) is not None:
-            self._backlog.drop(connection_id, REQUEST_BYTES)
-
     def _refuse_early_mounts(self, now: float) -> None:
         """Answer those that have waited long enough."""
-        for connection_id, (peer, request, until) in list(self._early_mounts.items()):
-            if until <= now:
-                self._drop_early_mount(connection_id)
-                self._answer_mount(peer, request.request_id, MountState.NOT_READY)
+        for peer, request, _ in self._early.take_overdue(now):
+            self._backlog.drop(peer.connection_id, REQUEST_BYTES)
+            self._answer_mount(peer, request.request_id, MountState.NOT_READY)
 
     def _mount(self, peer: ClientPeer, request: MountRequest) -> bool:
         """Register the connection; the feed starts when all earlier appends are decided. False: it
@@ -470,13 +458,11 @@ class ServerPartition:
                 self._commit_ages.find(TransactionId(known + 1), now)
             self.high_water_mark = high_water_mark
             self._feeds.wake_at_head()
-        questions, self._early_questions = self._early_questions, []
-        for connection_id, request in questions:
+        for connection_id, request in self._early.take_questions():
             self._backlog.drop(connection_id, REQUEST_BYTES)
             mark = HighWaterMarkResponse(request.request_id, self.high_water_mark)
             self._outbox.add(connection_id, mark)
-        early, self._early_mounts = self._early_mounts, {}
-        for peer, mount, _ in early.values():
+        for peer, mount, _ in self._early.take_mounts():
             if self._mount(peer, mount):
                 self._wait_for_decisions(peer, mount)
             else:
@@ -507,15 +493,12 @@ class ServerPartition:
     def _lose(self, connection_id: int) -> None:
         self._mounts.remove(connection_id)
         self._undecided.forget(connection_id)
-        self._drop_early_mount(connection_id)
+        if dropped := self._early.forget(connection_id):
+            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
         self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
         if forgotten := self._outcomes.remove(connection_id):
             self._backlog.settle(connection_id, forgotten * REQUEST_BYTES, forgotten)
-        others = [q for q in self._early_questions if q[0] != connection_id]
-        if dropped := len(self._early_questions) - len(others):
-            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
-            self._early_questions = others
 
     def _close(self) -> None:
         self.closed = True
@@ -543,8 +526,10 @@ class ServerPartition:
             self._hand_over(admitted)
         if self._barriers.behind or self._barriers.ahead:
             self._pass_barriers()
-        if self._early_mounts:
+        early_until = self._early.deadline
+        if early_until is not None and early_until <= now:
             self._refuse_early_mounts(now)
+            early_until = self._early.deadline
         fetches, release_at, mark = self._fetches, self._release_at, self.high_water_mark
         if fetches.resume(now):
             self._wake_fetching()
@@ -560,11 +545,8 @@ class ServerPartition:
         elif has_work or self._data_requests.ready or self._outcomes.ready:
             self.deadline = now
         else:
-            times = [until for _, _, until in self._early_mounts.values()]
-            for at in (self._undecided.deadline, fetches.resumes_at, release_at):
-                if at is not None:
-                    times.append(at)
-            self.deadline = min(times, default=None)
+            times = (early_until, self._undecided.deadline, fetches.resumes_at, release_at)
+            self.deadline = min((at for at in times if at is not None), default=None)
 
     def _hand_over(self, admitted: Admitted) -> None:
         """Hand to the store what passes its locks, and tell what does not."""
