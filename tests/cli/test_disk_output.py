@@ -6,7 +6,6 @@ import pytest
 
 from waltz.cli.disk_output import (
     human_bytes,
-    moment,
     shown,
 )
 
@@ -27,12 +26,6 @@ from waltz.cli.disk_output import (
 )
 def test_bytes_are_readable(count: int, text: str) -> None:
     assert human_bytes(count) == text
-
-
-def test_times_of_headers_are_readable_even_if_they_are_none() -> None:
-    assert moment(1_700_000_000_123) == "2023-11-14T22:13:20.123+00:00"
-    assert moment(2**62) == f"{2**62} ms since 1970"
-    assert moment(-(2**62)) == f"-{2**62} ms since 1970"
 
 
 def test_what_nobody_knows_is_a_dash() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import waltz
 from tests.clusters import RunningCluster, run_waltz, wait_until
-from waltz.cli.locks import age_text, lock_text
+from waltz.cli.locks import lock_text
 from waltz.client.transaction import PartitionLocalLock
 
 ACCOUNT = PartitionLocalLock("account", 7)
@@ -88,11 +88,3 @@ def test_locks_are_named_where_a_name_is_given() -> None:
     assert both.startswith("account:7")
     for name, number in (part.split(":") for part in both.split(" or ")):
         assert PartitionLocalLock(name, int(number)).hash == ACCOUNT.hash
-
-
-@pytest.mark.parametrize(
-    ("milliseconds", "text"),
-    [(0, "0.0 s ago"), (119_900, "119.9 s ago"), (120_000, "2 min ago"), (7_200_000, "2 h ago")],
-)
-def test_an_age_is_a_short_number(milliseconds: int, text: str) -> None:
-    assert age_text(milliseconds) == text

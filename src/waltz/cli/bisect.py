@@ -231,7 +231,9 @@ def show(
         )
         return
     before = "before it" if found.transaction_id == first else f"after {found.transaction_id - 1}"
-    data = found.data[:DATA_BYTES_SHOWN].decode(errors="backslashreplace")
+    from waltz.operators.client_questions_shell import printable
+
+    data = printable(found.data[:DATA_BYTES_SHOWN].decode(errors="backslashreplace"))
     more = f" ... ({len(found.data)} bytes)" if len(found.data) > DATA_BYTES_SHOWN else ""
     click.echo(
         f"partition {partition_id}: the test holds {before} and fails after transaction"

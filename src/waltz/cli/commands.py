@@ -27,6 +27,9 @@ PLACES: Final = {
     "outcome": CommandPlace(
         "waltz.cli.outcome", "outcome", "Print the outcome of an append, by its request ID."
     ),
+    "explain": CommandPlace(
+        "waltz.cli.explain", "explain", "Tell the life of a transaction: author, times, copies."
+    ),
     "locks": CommandPlace(
         "waltz.cli.locks_group", "locks", "Show which locks refuse appends, and which were refused."
     ),

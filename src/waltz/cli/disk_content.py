@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from waltz.cli.disk_group import WrongCallError
-from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
+from waltz.cli.disk_output import disk_door, human_bytes, path_argument, shown, target_at
+from waltz.cli.moments import moment
 from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
 from waltz.cli.user_code import named_callable
 from waltz.record import RECORD_HEADER_BYTES, Record

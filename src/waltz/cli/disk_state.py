@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from waltz.cli.disk_group import WrongCallError
-from waltz.cli.disk_output import disk_door, human_bytes, moment, path_argument, shown, target_at
+from waltz.cli.disk_output import disk_door, human_bytes, path_argument, shown, target_at
+from waltz.cli.moments import moment
 from waltz.cli.output import json_option, new_table, print_json, print_table, progress_bar
 from waltz.errors import CorruptionError
 from waltz.storage.directory.control_struct import CONTROL_FILE_NAME, PartitionInfo

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.moments import age_text
 from waltz.cli.outcome import RequestIdType
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.client.transaction import PartitionLocalLock
@@ -78,16 +79,6 @@ def lock_text(lock_hash: int, names: Sequence[str]) -> str:
         if number >= 0:
             known.append(f"{name}:{number}")
     return " or ".join(known) or f"hash {lock_hash & 0xFFFFFFFF:08x}"
-
-
-def age_text(milliseconds: int) -> str:
-    """Return an age, in the unit in which it is a short number."""
-    seconds = milliseconds / 1000
-    if seconds < 120:
-        return f"{seconds:.1f} s ago"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min ago"
-    return f"{seconds / 3600:.0f} h ago"
 
 
 def kept_text(partition_id: int, kept: RefusalsKept) -> str:

@@ -1,0 +1,295 @@
+"""`waltz explain`: the life of one transaction.
+
+Owns the words. What nobody could tell is printed as unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import waltz
+from waltz.cli.cluster_place import ClusterPlace, cluster_options
+from waltz.cli.exit_codes import exit_code
+from waltz.cli.locks import lock_text, names_option
+from waltz.cli.moments import age_text, moment
+from waltz.cli.nodes import run_loop
+from waltz.cli.output import json_option, print_json
+from waltz.operators.client_questions_shell import printable
+from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+
+if TYPE_CHECKING:
+    from waltz.operators.explanation_shell import Author, Copy, Explanation
+    from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
+    from waltz.wire.report_protocol import RefusalsReport
+
+DATA_BYTES_SHOWN: Final = 200
+OUTCOME_SECONDS: Final = 30.0
+UNKNOWN: Final = "unknown"
+
+Target = tuple[PartitionId, TransactionId] | RequestId
+
+
+class TargetType(click.ParamType[Target]):
+    """PARTITION:TRANSACTION, or a request ID with its four numbers."""
+
+    name = "PARTITION:TRANSACTION|REQUEST_ID"
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Target:
+        try:
+            numbers = [int(part) for part in str(value).split(":")]
+        except ValueError:
+            numbers = []
+        is_request = len(numbers) == len(RequestId._fields)
+        if is_request and all(-(2**31) <= each < 2**31 for each in numbers):
+            client, generation, partition, number = numbers
+            return RequestId(
+                ClientId(client), Generation(generation), PartitionId(partition), number
+            )
+        is_place = len(numbers) == 2
+        if not (is_place and 0 <= numbers[0] < 2**31 and 0 <= numbers[1] < 2**63):
+            self.fail(
+                f"{value!r}; expected partition:transaction, 0:4711, or a request ID,"
+                " client:generation:partition:number",
+                parameter,
+                context,
+            )
+        return PartitionId(numbers[0]), TransactionId(numbers[1])
+
+
+@click.command()
+@cluster_options
+@click.argument("target", type=TargetType())
+@names_option
+@json_option
+def explain(place: ClusterPlace, target: Target, names: tuple[str, ...], as_json: bool) -> None:
+    """Tell the life of a transaction: who wrote it, since when each copy is durable, what each copy
+    is now, and which appends were refused for it.
+
+    TARGET is PARTITION:TRANSACTION, or the request ID of an append, which is looked up in the log
+    first. Every copy is read again for it. Ends with 0 if the transaction is committed, with 1 if
+    there is none, and with 3 if nobody can say.
+    """
+    if isinstance(target, RequestId):
+        with waltz.open_client(place.coordinator, waltz.NoCallbacks(), tls=place.tls) as client:
+            found = client.outcome(target, timeout_seconds=OUTCOME_SECONDS)
+        if found is None:
+            _show_absent(target, as_json=as_json)
+            sys.exit(exit_code(False))
+        target = target.partition_id, found
+    explanation = run_loop(_explained(place, *target))
+    if as_json:
+        print_json(as_values(explanation, names))
+    else:
+        click.echo("\n".join(as_lines(explanation, names)))
+    if (code := exit_code(explanation.is_committed)) != 0:
+        sys.exit(code)
+
+
+async def _explained(
+    place: ClusterPlace, partition_id: PartitionId, transaction_id: TransactionId
+) -> Explanation:
+    from waltz.operators.explanation_shell import explain_transaction
+
+    async with (
+        place.host() as host,
+        waltz.open_async_reader(
+            place.coordinator, tls=place.tls, timeout_seconds=OUTCOME_SECONDS
+        ) as reader,
+    ):
+        return await explain_transaction(host, place.root, reader, partition_id, transaction_id)
+
+
+def _show_absent(request_id: RequestId, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"request_id": request_id._asdict(), "transaction_id": None, "committed": False})
+    else:
+        click.echo("not in the log, and never will be")
+
+
+def as_lines(found: Explanation, names: tuple[str, ...] = ()) -> list[str]:
+    """Return the explanation for people."""
+    place = f"partition {found.partition_id}, transaction {found.transaction_id}"
+    lines = [f"{place}: {_verdict(found)}"]
+    if found.record is not None:
+        record = found.record
+        data = printable(record.data[:DATA_BYTES_SHOWN].decode(errors="backslashreplace"))
+        more = f" ... ({len(record.data)} bytes)" if len(record.data) > DATA_BYTES_SHOWN else ""
+        lines += [
+            f"request ID  {':'.join(map(str, record.request_id))}",
+            f"author      {_author(found)}",
+            f"header      {record.header}",
+            f"data        {data}{more}",
+        ]
+    lines += [f"durable     {_durable(found.times)}", "copies"]
+    times = {each.replica.replica_id: each for each in found.times.replicas}
+    for copy in found.copies:
+        time = _copy_time(times.get(copy.replica_id))
+        lines.append(f"  {copy.replica_id}  {_copy(copy)}; {time}")
+    lines += _refusals(found, names)
+    return lines
+
+
+def _verdict(found: Explanation) -> str:
+    match found.is_committed:
+        case True:
+            return "committed"
+        case False:
+            return f"there is none; the partition ends with transaction {found.high_water_mark}"
+        case None:
+            same = sum(copy.standing == "same" for copy in found.copies)
+            return (
+                f"{UNKNOWN} whether it is committed: {found.mark_trouble}; {same} of"
+                f" {len(found.copies)} copies hold the same record"
+            )
+
+
+def _author(found: Explanation) -> str:
+    assert found.record is not None
+    client = f"client {found.record.request_id.client_id}"
+    author = found.author
+    if author is None:
+        return f"{client}, whose name is {UNKNOWN}: {found.author_trouble}"
+    facts = [
+        text
+        for text in (
+            author.instance and f"instance {author.instance}",
+            author.program,
+            author.address and f"from {author.address}",
+            f"certificate of {author.principal}" if author.principal else "without a certificate",
+        )
+        if text
+    ]
+    name = author.name or "without a name"
+    return printable(f"{name} ({client}; {', '.join(facts)}; {author.source})")
+
+
+def _durable(times: TransactionTimes) -> str:
+    if times.not_before is None and times.not_after is None:
+        text = "not recorded"
+    else:
+        text = f"on a majority {_between(times.not_before, times.not_after)}"
+    if times.apart_milliseconds:
+        text += (
+            f"; the times of the copies are {times.apart_milliseconds / 1000:g} s apart: some came"
+            " later, or clocks disagree"
+        )
+    return text
+
+
+def _between(low: int | None, high: int | None) -> str:
+    if low is None or high is None:
+        return f"after {moment(low)}" if low is not None else f"before {moment(high or 0)}"
+    return f"between {moment(low)} and {moment(high)}"
+
+
+def _copy(copy: Copy) -> str:
+    said = {
+        "same": "has it, read now with both checksums",
+        "different": "DIFFERS",
+        "missing": "does not have it",
+        "refused": "DOES NOT GIVE IT",
+        "unknown": UNKNOWN,
+    }[copy.standing]
+    return f"{said}: {copy.text}" if copy.text else said
+
+
+def _copy_time(time: ReplicaTime | None) -> str:
+    if time is None or time.interval is None:
+        reason = f": {time.reason}" if time is not None and time.reason else ""
+        return f"time not recorded{reason}"
+    text = f"durable {_between(time.interval.not_before, time.interval.not_after)}"
+    if time.interval.clock_went_back:
+        text += " (its clock was set back later)"
+    if time.session_id is not None:
+        text += f", by session {time.session_id}"
+    return text
+
+
+def _refusals(found: Explanation, names: tuple[str, ...]) -> list[str]:
+    report = found.refusals
+    if report is None or report.kept is None:
+        return [f"refusals    {UNKNOWN}: {found.refusals_trouble}"]
+    if not report.refusals:
+        return [f"refusals    none that its server remembers, of {report.kept.kept}"]
+    exact = sum(each.is_exact for each in report.refusals)
+    count = len(report.refusals)
+    newest = report.refusals[0]
+    lock = lock_text(newest.lock_hash, names)
+    loser = ":".join(map(str, newest.request_id))
+    return [
+        (
+            f"refusals    {count} refused append{'s' if count > 1 else ''} that its server remembers,"
+            f" {exact} of them for a lock that it wrote"
+        ),
+        f"  the newest: {loser} for lock {lock}, {age_text(newest.age_milliseconds)}",
+    ]
+
+
+def as_values(found: Explanation, names: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the explanation for programs; None where it is unknown."""
+    record, times = found.record, found.times
+    by_node = {each.replica.replica_id: each for each in times.replicas}
+    return {
+        "partition": found.partition_id,
+        "transaction_id": found.transaction_id,
+        "committed": found.is_committed,
+        "high_water_mark": found.high_water_mark,
+        "high_water_mark_problem": found.mark_trouble or None,
+        "request_id": None if record is None else record.request_id._asdict(),
+        "header": None if record is None else record.header,
+        "data_bytes": None if record is None else len(record.data),
+        "author": _author_values(found.author),
+        "author_problem": found.author_trouble or None,
+        "durable_not_before": times.not_before,
+        "durable_not_after": times.not_after,
+        "apart_milliseconds": times.apart_milliseconds,
+        "copies": [_copy_values(each, by_node.get(each.replica_id)) for each in found.copies],
+        "refusals": _refusal_values(found.refusals, names),
+        "refusals_problem": found.refusals_trouble or None,
+    }
+
+
+def _author_values(author: Author | None) -> dict[str, Any] | None:
+    if author is None:
+        return None
+    return {
+        "client_id": author.client_id,
+        "name": author.name or None,
+        "instance": author.instance or None,
+        "program": author.program or None,
+        "principal": author.principal or None,
+        "address": author.address or None,
+        "source": author.source,
+    }
+
+
+def _copy_values(copy: Copy, time: ReplicaTime | None) -> dict[str, Any]:
+    interval = None if time is None else time.interval
+    return {
+        "replica_id": copy.replica_id,
+        "copy": copy.standing.value,
+        "problem": copy.text or None,
+        "not_before": None if interval is None else interval.not_before,
+        "not_after": None if interval is None else interval.not_after,
+        "clock_went_back": None if interval is None else interval.clock_went_back,
+        "session_id": None if time is None else time.session_id,
+    }
+
+
+def _refusal_values(report: RefusalsReport | None, names: tuple[str, ...]) -> Any:
+    if report is None:
+        return None
+    return [
+        {
+            "request_id": each.request_id._asdict(),
+            "lock": lock_text(each.lock_hash, names),
+            "exact": each.is_exact,
+            "age_seconds": each.age_milliseconds / 1000,
+        }
+        for each in report.refusals
+    ]

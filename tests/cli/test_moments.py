@@ -1,0 +1,20 @@
+"""Times and ages as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from waltz.cli.moments import age_text, moment
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0.0 s ago"), (119_900, "119.9 s ago"), (120_000, "2 min ago"), (7_200_000, "2 h ago")],
+)
+def test_an_age_is_a_short_number(milliseconds: int, text: str) -> None:
+    assert age_text(milliseconds) == text
+
+
+def test_a_time_is_utc_with_milliseconds_and_nonsense_is_shown_as_it_is() -> None:
+    assert moment(1_700_000_000_123) == "2023-11-14T22:13:20.123+00:00"
+    assert moment(2**62) == f"{2**62} ms since 1970"
