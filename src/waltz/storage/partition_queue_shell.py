@@ -213,7 +213,8 @@ class PartitionQueue:
         partition = self.partition
         had_failed = partition.writer.failure is not None
         messages = [request.message for request in requests]
-        answers, worked = await self._call(partial(self._drain, messages))
+        began = self._clock.wall_milliseconds()
+        answers, worked = await self._call(partial(self._drain, messages, began))
         by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
@@ -229,12 +230,13 @@ class PartitionQueue:
             await self._keep_journal([worked])
 
     def _drain(
-        self, messages: Sequence[StorageMessage]
+        self, messages: Sequence[StorageMessage], began: int
     ) -> tuple[Sequence[StorageMessage], LogWorked | None]:
-        """Return the answers, and what there is to note of the drain. Runs in a thread."""
+        """Return the answers, and what there is to note of the drain, which began at that time of
+        the wall clock. Runs in a thread."""
         partition = self.partition
-        chain, journal, wall = partition.log, partition.journal, self._clock.wall_milliseconds
-        segment, last, began = chain.newest_segment, chain.next_transaction_id - 1, wall()
+        chain, journal = partition.log, partition.journal
+        segment, last = chain.newest_segment, chain.next_transaction_id - 1
         answers = Drain(partition, messages).run()
         notes = journal.take_notes()
         if partition.writer.failure is not None or not chain.is_open:
@@ -249,7 +251,7 @@ class PartitionQueue:
             TransactionId(last),
             began,
             TransactionId(now_last),
-            wall(),
+            self._clock.wall_milliseconds(),
             notes,
         )
 
