@@ -146,6 +146,7 @@ bench-failover: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.wire_document > docs/formats/wire.md
 	$(BIN)/python -m waltz.storage.disk_document > docs/formats/disk.md
+	$(BIN)/python -m waltz.storage.journal.journal_document > docs/formats/journal.md
 	$(BIN)/python -m waltz.cluster.metadata_document > docs/formats/metadata.md
 	$(BIN)/python -m waltz.configuration.settings_document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document server > docs/operating/server-configuration.md

@@ -319,7 +319,7 @@ def test_the_import_law_would_catch_a_breach() -> None:
     assert not allowed("system", "waltz.cluster.cluster_shell")
 
 
-@pytest.mark.parametrize("page", ["wire", "disk", "metadata"])
+@pytest.mark.parametrize("page", ["wire", "disk", "journal", "metadata"])
 def test_printed_format_pages_exist(page: str) -> None:
     text = (ROOT / "docs" / "formats" / f"{page}.md").read_text()
     assert re.search(r"^# ", text, re.MULTILINE)

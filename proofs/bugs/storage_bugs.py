@@ -12,6 +12,7 @@ from waltz.errors import FencedError
 from waltz.storage.directory.partition_promises import PartitionPromises
 from waltz.storage.directory.synced_file import SyncedFile
 from waltz.storage.far_sessions_shell import SESSION_STEP_MAX, FarSessions
+from waltz.storage.journal.pacing import JournalPacing
 from waltz.storage.log import open_segments
 from waltz.storage.log import segment_recovery as recovery
 from waltz.storage.log.segment import SEGMENT_HEADER_BYTES, Segment
@@ -127,6 +128,13 @@ def _knowing_of_nothing_durable(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda home, data, trust, lost_count: data.first_transaction_id
 
 
+def _naming_the_time_before(step: Callable[..., Any]) -> Callable[..., Any]:
+    def stepped(self: Any, events: Any, now: float) -> Any:
+        return step(self, [replace(event, ended=event.began) for event in events], now)
+
+    return stepped
+
+
 STORAGE_BUGS: Final = (
     Bug(
         name="an append is answered before it is synced",
@@ -226,5 +234,13 @@ STORAGE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(69, "bank", "bit_flips"),
+    ),
+    Bug(
+        name="a journal gives the newest record the time before its drain",
+        breaks="I13 times",
+        patches=(Patch(JournalPacing, "step", _naming_the_time_before),),
+        workloads=("append",),
+        plans=("none", "slow_disk"),
+        caught=Scene(0, "append", "none"),
     ),
 )

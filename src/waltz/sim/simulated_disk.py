@@ -220,6 +220,8 @@ class SimulatedFile:
             self._content.fail_sync(error.done if isinstance(error, PartlyDoneError) else 0.0)
             raise
         self._content.sync()
+        if self._disk.on_sync is not None:
+            self._disk.on_sync(self._path, self._content.durable)
 
     def close(self) -> None:
         self._closed = True
@@ -316,6 +318,8 @@ class SimulatedDisk:
     ) -> None:
         """`contents` is there from the start, durably; see the method of that name."""
         self.fault = fault
+        self.on_sync: Callable[[str, bytearray], None] | None = None
+        """Called with path and content of each file that was synced; None: nobody watches."""
         self.capacity_bytes = capacity_bytes
         """Room for contents and reservations; None: no bound. May change at any time."""
         self.counts: Counter[DiskOperation] = Counter()

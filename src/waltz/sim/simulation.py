@@ -13,13 +13,14 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.host import Host
+from waltz.operators.journals_shell import cluster_journals
 from waltz.sim.applications.application import Application, Draft, Intent
 from waltz.sim.applications.clients import SimulatedClient, submit
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
@@ -29,6 +30,7 @@ from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
 from waltz.sim.judges.checkers import Log, check_users
+from waltz.sim.judges.durable_times import DurableTimes
 from waltz.sim.judges.history import ContextVerdict, History
 from waltz.sim.judges.overseer import Overseer
 from waltz.sim.judges.payload import EntryKind
@@ -37,10 +39,10 @@ from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
 from waltz.sim.scenario import Scenario, draw_scenario
-from waltz.sim.simulated_cluster import SimulatedCluster, server_addresses
+from waltz.sim.simulated_cluster import SimulatedCluster, machine_of, server_addresses
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
-from waltz.types import PartitionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
@@ -57,6 +59,10 @@ LOOKS_MAX: Final = 4
 """Looks at the disks during the run."""
 
 JUDGE: Final = "judge"
+HISTORIAN: Final = "historian"
+
+JOURNAL_QUESTIONS: Final = 10
+"""Transactions per partition that storage nodes are asked about in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class RunOutcome:
     """Seconds after that until every replica held the log."""
     callbacks: int
     trace: RunTrace
+    times_told: Counter[str] = field(default_factory=Counter)
+    """Answers of storage nodes about the times of their copies, by kind."""
 
 
 def simulate(
@@ -152,7 +160,8 @@ class _Run:
         self.random = Random(f"{source}/run")
         self.plan = PLANS[scenario.plan]
         self.overseer = Overseer()
-        self.sites = Sites(self.loop, source, self.trace, self.overseer.look)
+        self.times = DurableTimes()
+        self.sites = Sites(self.loop, source, self.trace, self.overseer.look, self.times)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(
             self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version
@@ -206,6 +215,7 @@ class _Run:
             converged_seconds=self.converged_seconds,
             callbacks=self.loop.callbacks_count,
             trace=self.trace,
+            times_told=self.times.counts,
         )
 
     # The field
@@ -279,6 +289,7 @@ class _Run:
                 " still a partition that had taken no append"
             )
         await self._converge(log)
+        await self.sites.run(HISTORIAN, self._ask_journals)
 
     async def _strike(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -384,6 +395,23 @@ class _Run:
                 return
             await asyncio.sleep(pause_seconds)
             pause_seconds *= 2
+
+    async def _ask_journals(self, host: Host) -> None:
+        """Ask every storage node when its copies of some transactions became durable; note what is
+        not so."""
+        random = Random(f"{self.scenario.source}/journals")
+        async with cluster_journals(host) as journals:
+            for partition_id in self.cluster.partition_ids:
+                count = len(self.history.feeds.get(JUDGE, {}).get(partition_id, ()))
+                for number in random.sample(range(count), min(count, JOURNAL_QUESTIONS)):
+                    found = await journals.time_of(partition_id, TransactionId(number))
+                    for each in found.replicas:
+                        told = each.interval and each.interval[:2]
+                        name = machine_of(each.replica.replica_id)
+                        place = (name, partition_id, found.transaction_id)
+                        if wrong := self.times.judge(*place, told):
+                            self.violations.append(wrong)
+        await host.coordinator.close()
 
     def _unfinished(self) -> str:
         open_contexts = [

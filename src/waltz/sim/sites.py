@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from waltz.errors import ConfigurationError, UnavailableError
 from waltz.host import Host, Inspectable
+from waltz.sim.judges.durable_times import DurableTimes
 from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import (
     PROCESS,
@@ -101,12 +102,15 @@ class Sites:
         seed: object,
         trace: RunTrace,
         look: Callable[[Process, Inspectable], None] = lambda process, machine: None,
+        times: DurableTimes | None = None,
     ) -> None:
-        """`look` is shown every machine after each of its steps, and may raise AssertionError."""
+        """`look` is shown every machine after each of its steps, and may raise AssertionError;
+        `times` is told of every sync."""
         self.loop = loop
         self.trace = trace
         self.random = Random(f"{seed}/sites")
         self._look = look
+        self._times = times
         weather = draw_weather(Random(f"{seed}/weather"))
         self.network = SimulatedNetwork(loop, Random(f"{seed}/network"), weather, trace)
         self.coordinator = SimulatedCoordinatorService(loop, Random(f"{seed}/coordinator"))
@@ -197,6 +201,13 @@ class Sites:
         self.trace.note(self.loop.time(), "start", site.name)
         random = Random(self.random.getrandbits(64))
         site.clock = SimulatedClock(self.loop, random, process)
+        if (times := self._times) is not None:
+            times.started(site.name)
+
+            def synced(path: str, content: bytearray) -> None:
+                times.synced(site.name, path, content, site.clock.wall_milliseconds())
+
+            site.disk.on_sync = synced
         hindrance = partial(self._hindrance_seconds, site, random)
         host = self._host(process, site.disk, site.clock, random, hindrance)
         running = self.loop.spawn(process, site.main(host))

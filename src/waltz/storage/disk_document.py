@@ -51,6 +51,7 @@ from waltz.storage.log.segment import (
     DATA_SUFFIX,
     INDEX_ENTRY_BYTES,
     INDEX_SUFFIX,
+    JOURNAL_SUFFIX,
     NAME_DIGITS,
     SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
@@ -150,6 +151,7 @@ named by the partition ID. In it each segment is a data file
 `{"0" * NAME_DIGITS}{DATA_SUFFIX}` and an index file `{
         INDEX_SUFFIX
     }`, named by the first transaction ID in {NAME_DIGITS} digits.
+Journals, `{JOURNAL_SUFFIX}`, have a page of their own: [journal.md](journal.md).
 `{RESERVE_NAME}` has no content, only space that is allocated to it: the node gives it back
 when the disk is full.
 

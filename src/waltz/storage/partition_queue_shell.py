@@ -108,6 +108,9 @@ class PartitionQueue:
         self._next_transaction_id = partition.log.next_transaction_id
         """As it was when the last call returned."""
         self._pacing = JournalPacing()
+        self._journal_timer: asyncio.TimerHandle | None = None
+        """Set while records wait for their time to be written: one timer for all drains of a
+        second."""
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
         """Return the partition's state; None: it is not assigned."""
@@ -187,14 +190,11 @@ class PartitionQueue:
         """Process requests until the queue is stopped or the partition has failed."""
         try:
             while not self._stopped:
-                deadline = self._pacing.deadline
-                for work in _in_turn(await self._mailbox.drain(deadline)):
+                for work in _in_turn(await self._mailbox.drain(None)):
                     if isinstance(work, list):
                         await self._process(work)
                     else:
                         await self._perform(work)
-                if deadline is not None and self._clock.now() >= deadline:
-                    await self._keep_journal([])
         except Exception as error:
             log.exception("partition_failed partition=%d", self.partition.partition_id)
             self.failed = error
@@ -202,6 +202,8 @@ class PartitionQueue:
                 self._refuse(event, error)
             self._unfinished.clear()
             self._waiting_bytes = 0
+        if self._journal_timer is not None:
+            self._journal_timer.cancel()
         self._has_room.set()
         if self._mailbox.events:
             for event in await self._mailbox.drain(None):
@@ -213,7 +215,8 @@ class PartitionQueue:
         partition = self.partition
         had_failed = partition.writer.failure is not None
         messages = [request.message for request in requests]
-        answers, worked = await self._call(partial(self._drain, messages))
+        began = self._clock.wall_milliseconds()
+        answers, worked = await self._call(partial(self._drain, messages, began))
         by_peer: dict[StoragePeer, list[Message]] = {}
         for request, answer in zip(requests, answers, strict=True):
             by_peer.setdefault(request.peer, []).append(answer)
@@ -226,15 +229,16 @@ class PartitionQueue:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
         if worked is not None:
-            await self._keep_journal([worked])
+            await self._keep_journal(worked)
 
     def _drain(
-        self, messages: Sequence[StorageMessage]
+        self, messages: Sequence[StorageMessage], began: int
     ) -> tuple[Sequence[StorageMessage], LogWorked | None]:
-        """Return the answers, and what there is to note of the drain. Runs in a thread."""
+        """Return the answers, and what there is to note of the drain, which began at that time of
+        the wall clock. Runs in a thread."""
         partition = self.partition
-        chain, journal, wall = partition.log, partition.journal, self._clock.wall_milliseconds
-        segment, last, began = chain.newest_segment, chain.next_transaction_id - 1, wall()
+        chain, journal = partition.log, partition.journal
+        segment, last = chain.newest_segment, chain.next_transaction_id - 1
         answers = Drain(partition, messages).run()
         notes = journal.take_notes()
         if partition.writer.failure is not None or not chain.is_open:
@@ -249,19 +253,41 @@ class PartitionQueue:
             TransactionId(last),
             began,
             TransactionId(now_last),
-            wall(),
+            self._clock.wall_milliseconds(),
             notes,
         )
 
-    async def _keep_journal(self, events: Sequence[LogWorked]) -> None:
+    async def _keep_journal(self, worked: LogWorked) -> None:
         """Let the journal have what is due. The answers to all that it tells of were sent."""
-        entries = self._pacing.step(events, self._clock.now())
-        if not entries:
+        entries = self._pacing.step((worked,), self._clock.now())
+        if entries:
+            journal = self.partition.journal
+            async with self.turn:
+                await self._workers.run_blocking(
+                    partial(journal.write, entries, worked.segment_before)
+                )
+        elif self._journal_timer is None:
+            self._watch_journal()
+
+    def _watch_journal(self) -> None:
+        """Have what waits to be written be written in its time, if there is anything."""
+        self._journal_timer = None
+        deadline = self._pacing.deadline
+        if deadline is None or self._stopped or self.failed is not None:
             return
-        journal, chain = self.partition.journal, self.partition.log
-        since = events[0].segment_before if events else chain.newest_segment
-        async with self.turn:
-            await self._workers.run_blocking(partial(journal.write, entries, since))
+        seconds = deadline - self._clock.now()
+        if seconds > 0.0:
+            loop = asyncio.get_running_loop()
+            self._journal_timer = loop.call_later(seconds, self._watch_journal)
+            return
+        written: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        command = _Command(self._write_due, written)
+        self._unfinished[command] = None
+        self._mailbox.put(command)
+
+    def _write_due(self) -> None:
+        entries = self._pacing.step((), self._clock.now())
+        self.partition.journal.write(entries, self.partition.log.newest_segment)
 
     async def journal_part(self, first: TransactionId, last: TransactionId) -> JournalPart:
         """Return what the journal has of the transactions from `first` on, with what waits to be

@@ -25,9 +25,10 @@ PACE_SECONDS: Final = 1.0
 them; a record that no pair has named by then is named at most this much later."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogWorked:
-    """A drain has ended well; all times are readings of the wall clock, in milliseconds."""
+    """A drain has ended well; all times are readings of the wall clock, in milliseconds. Not
+    frozen, for there is one per drain."""
 
     opening: int
     """The number of times that the log was opened so far."""
@@ -92,10 +93,10 @@ class JournalPacing:
             # Nothing that was not written yet can be told apart from what was lost.
             self._opening, self._pending, self._set_back = event.opening, None, None
             entries.append(JournalOpened(event.last_before, event.began))
-        elif all(isinstance(note, ClientNoted) for note in event.notes) and (
+        elif (
             event.last == event.last_before
             or (now < self._next_at and event.segment == event.segment_before)
-        ):
+        ) and not (event.notes and _is_urgent(event.notes)):
             self._defer(event)
             entries += event.notes
             return
@@ -117,14 +118,23 @@ class JournalPacing:
     def _defer(self, event: LogWorked) -> None:
         if event.last == event.last_before:
             return
-        for earlier, later in ((self._latest, event.began), (event.began, event.ended)):
-            self._set_back = set_back_between(earlier, later) or self._set_back
+        latest = self._latest
+        if (latest is not None and event.began < latest) or event.ended < event.began:
+            self._set_back = (
+                set_back_between(event.began, event.ended)
+                or set_back_between(latest, event.began)
+            )  # fmt: skip
         self._latest = event.ended
         self._pending = DurableTime(event.last, event.ended, 0)
 
     def check_invariants(self) -> None:
         assert self._pending is None or self._opening is not None
         assert self._pending is None or self._pending.milliseconds == self._latest
+
+
+def _is_urgent(notes: Sequence[JournalEntry]) -> bool:
+    """Return whether any of the notes gives a meaning to the times around it."""
+    return not all(isinstance(note, ClientNoted) for note in notes)
 
 
 def set_back_between(earlier: int | None, later: int) -> ClockSetBack | None:

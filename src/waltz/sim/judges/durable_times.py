@@ -1,0 +1,108 @@
+"""Writes down when each record became durable on each storage node, and judges what journals say.
+
+Owns the omniscient list: every sync of a data file is seen, with the reading of that node's wall
+clock. Files are read by code of its own.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from waltz.types import PartitionId, TransactionId
+
+NARROW_MILLISECONDS: Final = 2_000
+"""The width up to which an interval is called narrow."""
+
+_HEADER_BYTES: Final = 128
+_RECORD: Final = struct.Struct(">q4iiiI")
+_CHECKSUM: Final = struct.Struct(">I")
+
+
+class RecordCopy(NamedTuple):
+    """A record on a storage node; the request ID and the checksum tell it from others."""
+
+    name: str
+    partition_id: PartitionId
+    transaction_id: TransactionId
+    request_id: tuple[int, ...]
+    checksum: int
+
+
+@dataclass(slots=True)
+class _SeenFile:
+    """The records of a data file up to its last sync."""
+
+    ends: list[int] = field(default_factory=list)
+    """The byte at which each record ends."""
+    is_settled: bool = False
+    """Whether a sync was seen since the process started."""
+
+
+class DurableTimes:
+    """The times at which records became durable, by node."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, str], _SeenFile] = {}
+        self._times: dict[RecordCopy, list[int]] = {}
+        self._current: dict[tuple[str, PartitionId, TransactionId], RecordCopy] = {}
+        self.counts: Counter[str] = Counter()
+        """The answers that were judged, by kind."""
+
+    def started(self, name: str) -> None:
+        """A process has started on the machine, perhaps after a power cut: nothing is known of its
+        files until they are synced."""
+        for machine, path in list(self._files):
+            if machine == name:
+                del self._files[machine, path]
+
+    def synced(self, name: str, path: str, content: bytes | bytearray, milliseconds: int) -> None:
+        """A file was synced with this content, while the machine's wall clock said this."""
+        if not path.endswith(".seg"):
+            return
+        partition, _, stem = path.removesuffix(".seg").rpartition("/")
+        partition_id = PartitionId(int(partition.rpartition("/")[2]))
+        seen = self._files.setdefault((name, path), _SeenFile())
+        while seen.ends and seen.ends[-1] > len(content):
+            seen.ends.pop()
+        offset = seen.ends[-1] if seen.ends else _HEADER_BYTES
+        expected = int(stem) + len(seen.ends)
+        while offset + _RECORD.size + _CHECKSUM.size <= len(content):
+            number, *request_id, _, length, _ = _RECORD.unpack_from(content, offset)
+            end = offset + _RECORD.size + length + _CHECKSUM.size
+            if number != expected or length < 0 or end > len(content):
+                break
+            (checksum,) = _CHECKSUM.unpack_from(content, end - _CHECKSUM.size)
+            place = (name, partition_id, TransactionId(number))
+            copy = self._current[place] = RecordCopy(*place, tuple(request_id), checksum)
+            if seen.is_settled or copy not in self._times:
+                self._times.setdefault(copy, []).append(milliseconds)
+            seen.ends.append(end)
+            offset = end
+            expected += 1
+        seen.is_settled = True
+
+    def judge(
+        self,
+        name: str,
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+        told: tuple[int, int] | None,
+    ) -> str | None:
+        """Return what is wrong with the times that a node has told of its copy of a transaction;
+        None: nothing is."""
+        copy = self._current.get((name, partition_id, transaction_id))
+        if told is None or copy is None:
+            self.counts["not recorded" if copy is not None else "not held"] += 1
+            return None
+        times = self._times[copy]
+        not_before, not_after = told
+        self.counts["narrow" if not_after - not_before <= NARROW_MILLISECONDS else "wide"] += 1
+        if any(not_before <= time <= not_after for time in times):
+            return None
+        return (
+            f"I13 times: {name} says that transaction {transaction_id} of partition {partition_id}"
+            f" became durable there between {not_before} and {not_after}; it did at {times}"
+        )
