@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final, NamedTuple
 
 from waltz.limits import REPORT_CHARACTERS_MAX
@@ -200,7 +201,7 @@ def told_lag(lag: Lag | None) -> tuple[int, int]:
     """Return both bounds of a lag as they are told."""
     if lag is None:
         return UNKNOWN_TIME, UNKNOWN_TIME
-    return milliseconds(lag.least), UNKNOWN_TIME if lag.most is None else milliseconds(lag.most)
+    return milliseconds(lag.least), UNKNOWN_TIME if lag.most is None else ceil(lag.most * 1000)
 
 
 def milliseconds(seconds: float) -> int:
