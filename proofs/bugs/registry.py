@@ -8,6 +8,7 @@ from proofs.bugs.bug import Bug
 from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
+from proofs.bugs.consumer_bugs import CONSUMER_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
@@ -27,6 +28,7 @@ PARTS: Final = (
     CALLBACK_BUGS,
     FEED_BUGS,
     GROWTH_BUGS,
+    CONSUMER_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}

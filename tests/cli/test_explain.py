@@ -76,7 +76,7 @@ def test_a_committed_transaction_is_told_with_author_times_copies_and_refusals()
         "on a majority between 2023-11-14T22:13:20.000+00:00 and 2023-11-14T22:13:20.500+00:00",
         "s2:1  has it, read now with both checksums; durable between",
         "by session 4",
-        "1 refused append that its server remembers, 1 of them for a lock",
+        "1 refused append known to its server, 1 for a lock that it wrote",
         "the newest: 8:1:0:5 for lock hash 00000009, 0.5 s ago",
     ):
         assert part in text

@@ -87,7 +87,10 @@ def test_the_author_is_the_client_that_has_the_partition_mounted() -> None:
 
 
 def test_the_author_is_taken_from_a_journal_if_no_server_has_the_client() -> None:
-    answers = {SERVER: clients(client(7, P1)), OTHER: UnavailableError("silent")}
+    answers: dict[Address, ServerClients | UnavailableError] = {
+        SERVER: clients(client(7, P1)),
+        OTHER: UnavailableError("silent"),
+    }
     found = author_of(ClientId(7), P0, answers, NOTED)
     assert found is not None
     assert (found.address, found.source) == ("h:8", "a journal has it")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from waltz.server.clients.mounted_clients import (
+    CLIENTS_LOOK_SECONDS,
+    MOUNTS_PER_TURN,
     AppliedByClients,
     ClientsLook,
     ConnectionFacts,
+    Looking,
     MountFacts,
     PartitionFacts,
     ToldMark,
-    look_at_clients,
 )
 from waltz.server.commit_ages import NO_LAG, Lag
 from waltz.types import NOTHING, ClientId, Generation, PartitionId, TransactionId
@@ -54,7 +56,10 @@ def applied(*marks: tuple[int, PartitionId, int, float]) -> AppliedByClients:
 
 
 def look(*partitions: PartitionFacts, told: AppliedByClients | None = None) -> ClientsLook:
-    return look_at_clients(partitions, connection, told or AppliedByClients(), 100.0)
+    looking = Looking(told or AppliedByClients(), 100.0)
+    for each in partitions:
+        assert len([*looking.take(each, 100.0)]) == 1 + len(each.mounts) // MOUNTS_PER_TURN
+    return looking.end(connection, 100.0)
 
 
 def test_a_mount_has_the_mark_that_was_told_and_its_lag() -> None:
@@ -136,5 +141,13 @@ def test_a_page_has_a_bounded_number_of_mounts_and_one_client_at_least() -> None
 
 
 def test_a_connection_that_has_just_ended_is_left_out() -> None:
-    facts = [partition(P0, NOTHING, mount(1))]
-    assert look_at_clients(facts, lambda _: None, AppliedByClients(), 100.0).clients == ()
+    looking = Looking(AppliedByClients(), 100.0)
+    assert [*looking.take(partition(P0, NOTHING, mount(1)), 100.0)] == [None]
+    assert looking.end(lambda _: None, 100.0).clients == ()
+
+
+def test_a_look_at_many_mounts_serves_longer() -> None:
+    few = look(partition(P0, 9, mount(1)))
+    many = look(partition(P0, 9, *[mount(number) for number in range(1, 10_001)]))
+    assert [few.is_fresh(100.0 + CLIENTS_LOOK_SECONDS / 2), few.is_fresh(100.5)] == [True, False]
+    assert [many.is_fresh(102.9), many.is_fresh(103.1)] == [True, False]

@@ -20,6 +20,7 @@ from waltz.client.databases.sql_callbacks import SqlCallbacks
 from waltz.server.appends.claims import Claims
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.feeding.feed_cache import FeedCache
+from waltz.sim.judges.consumer_watch import ConsumerWatch
 from waltz.sim.loop import ProcessKilled
 from waltz.sim.simulation import simulate
 
@@ -81,6 +82,17 @@ def _partial(arguments: tuple[Any, ...], _: Any) -> str | None:
     return "a cached batch is fed in part" if count < len(entry.batch) else None
 
 
+def _told(arguments: tuple[Any, ...], _: Any) -> str:
+    told = arguments[2]
+    if told.lag is None:
+        return "a lag is unknown"
+    if not told.is_current:
+        return "a consumer is away, and its lag has a bound"
+    if told.lag.most_seconds is None:
+        return "a lag has no upper bound"
+    return "a consumer lags" if told.lag.least_seconds else "a consumer may be at the head"
+
+
 WANTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("many_locks", "slow_disk"): ("grows while locks are claimed",),
     ("crowd", "slow_disk"): ("columns, some wait", "one that waits holds up its followers"),
@@ -95,6 +107,14 @@ WANTED: Mapping[tuple[str, str], tuple[str, ...]] = {
         "applied",
         "another process was faster",
         "died while it applied",
+    ),
+    ("consumers", "server_crash"): (
+        "a mark is kept",
+        "a lag is unknown",
+        "a consumer is away, and its lag has a bound",
+        "a lag has no upper bound",
+        "a consumer lags",
+        "a consumer may be at the head",
     ),
 }
 
@@ -114,6 +134,8 @@ def test_a_workload_comes_to_what_it_is_for(scene: tuple[str, str]) -> None:
         _marks(reached, calls, "_failed", _failed),
         _marks(reached, SqlCallbacks, "_apply_guarded", _died),
         _marks(reached, FeedCache, "feed", _partial),
+        _marks(reached, ConsumerWatch, "see_node", lambda *_: "a mark is kept"),
+        _marks(reached, ConsumerWatch, "_check_lag", _told),
     )
     with patched(patches):
         for seed in SEEDS:

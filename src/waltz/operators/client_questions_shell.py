@@ -35,7 +35,7 @@ from waltz.wire.clients_protocol import (
 )
 from waltz.wire.lifecycle_protocol import Feature
 
-CLIENT_PAGES_MAX: Final = 100
+CLIENT_PAGES_MAX: Final = 200
 """Answers that are asked for one server; clients beyond them are not shown, and it is said."""
 
 ASKING: Final = ConnectionSettings(features=(Feature.CLIENTS,))

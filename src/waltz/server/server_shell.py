@@ -41,11 +41,10 @@ from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.directory_shell import Directory
 from waltz.server.clients.mark_keeping_shell import MarkKeeper
 from waltz.server.clients.mounted_clients import (
-    CLIENTS_LOOK_SECONDS,
     AppliedByClients,
     ClientsLook,
     ConnectionFacts,
-    look_at_clients,
+    Looking,
     told_lag,
 )
 from waltz.server.clients.reception import Terms
@@ -170,6 +169,7 @@ class Server:
         self._applied = AppliedByClients()
         self._mark_keeper = MarkKeeper(host, config.root)
         self._look: ClientsLook | None = None
+        self._looking = asyncio.Lock()
         self._backlog_bytes_peak = 0
         self._errands: dict[asyncio.Task[None], None] = {}
         self._partitions = RunningPartitions(
@@ -421,17 +421,21 @@ class Server:
             if mark.partition_id in running
         )
 
-    def _look_at_clients(self, now: float) -> ClientsLook:
-        if self._look is None or now - self._look.at >= CLIENTS_LOOK_SECONDS:
+    async def _look_at_clients(self) -> ClientsLook:
+        """Return a look at all clients, made now or just before."""
+        clock = self.host.clock
+        async with self._looking:  # those who ask meanwhile get the same look
+            if self._look is None or not self._look.is_fresh(clock.now()):
+                looking = Looking(self._applied, clock.now())
+                for _, partition in sorted(self._partitions.running.items()):
+                    for _ in looking.take(partition.machine.facts(clock.now()), clock.now()):
+                        await asyncio.sleep(0)
+                self._look = looking.end(self._facts_of, clock.now())
+            return self._look
 
-            def connection_of(connection_id: int) -> ConnectionFacts | None:
-                client = self._clients.find(connection_id)
-                return None if client is None else client.facts()
-
-            running = sorted(self._partitions.running.items())
-            facts = [partition.machine.facts(now) for _, partition in running]
-            self._look = look_at_clients(facts, connection_of, self._applied, now)
-        return self._look
+    def _facts_of(self, connection_id: int) -> ConnectionFacts | None:
+        client = self._clients.find(connection_id)
+        return None if client is None else client.facts()
 
     async def _tell_operator(self, message: Message) -> Part:
         """Answer a question of people and tools."""
@@ -443,8 +447,8 @@ class Server:
             refusals = self._partitions.refusals(message.partition_id)
             return told_refusals(message, refusals, self.host.clock.now())
         if isinstance(message, ClientsRequest):
-            now = self.host.clock.now()
-            return self._look_at_clients(now).answer(message, self._lags(message, now), now)
+            look, now = await self._look_at_clients(), self.host.clock.now()
+            return look.answer(message, self._lags(message, now), now)
         assert isinstance(message, CoordinatorRequest)
         return CoordinatorLocation(message.request_number, self._config.coordinator_location)
 

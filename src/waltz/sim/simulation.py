@@ -11,25 +11,31 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
 
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.host import Host
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.errors import NoNodeError, WaltzError
+from waltz.host import Host, Inspectable
 from waltz.operators.journals_shell import cluster_journals
+from waltz.operators.named_consumers_shell import read_named_consumers
+from waltz.server.server_partition import ServerPartition
 from waltz.sim.applications.application import Application, Draft, Intent
 from waltz.sim.applications.clients import SimulatedClient, submit
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.applications.postponing import PostponingApplication
-from waltz.sim.faults.kinds import AddedPartitions, DiskFailure
+from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
 from waltz.sim.judges.checkers import Log, check_users
+from waltz.sim.judges.consumer_watch import ConsumerWatch
 from waltz.sim.judges.durable_times import DurableTimes
 from waltz.sim.judges.history import ContextVerdict, History
 from waltz.sim.judges.overseer import Overseer
@@ -37,7 +43,7 @@ from waltz.sim.judges.payload import EntryKind
 from waltz.sim.judges.replicas import MarkWatch, agreement, held_by_enough, settledness, tidiness
 from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.knobs import turned
-from waltz.sim.loop import PROCESS, SimulatedLoop, SimulationError
+from waltz.sim.loop import PROCESS, Process, SimulatedLoop, SimulationError
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.simulated_cluster import SimulatedCluster, machine_of, server_addresses
 from waltz.sim.simulated_disk import SimulatedDisk
@@ -63,6 +69,14 @@ HISTORIAN: Final = "historian"
 
 JOURNAL_QUESTIONS: Final = 10
 """Transactions per partition that storage nodes are asked about in the end."""
+
+OPERATOR: Final = "operator"
+
+ASK_PAUSE_SECONDS: Final = 0.3
+"""Between two questions of the operator about consumers."""
+
+ASK_SECONDS_MAX: Final = 2.0
+"""The operator waits at most this long for a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +175,8 @@ class _Run:
         self.plan = PLANS[scenario.plan]
         self.overseer = Overseer()
         self.times = DurableTimes()
-        self.sites = Sites(self.loop, source, self.trace, self.overseer.look, self.times)
+        self.consumers = self._watch_of_consumers()
+        self.sites = Sites(self.loop, source, self.trace, self._look_at_machine, self.times)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(
             self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version
@@ -275,6 +290,9 @@ class _Run:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_now_and_then())
             group.create_task(self._strike())
+            if self.consumers is not None:
+                ask = partial(self._ask_of_consumers, self.consumers)
+                group.create_task(self.sites.run(OPERATOR, ask))
             while not all(client.is_done for client in self.clients):
                 self.progress.clear()
                 await self.progress.wait()
@@ -283,6 +301,7 @@ class _Run:
         self.violations += check_users(self.history, log)
         self.violations += check_anomalies(self.history)
         self.violations += self.marks.judge(log)
+        self.violations += [] if self.consumers is None else self.consumers.violations
         if self.writable_seconds > WRITABLE_SECONDS_MAX:
             self.violations.append(
                 f"I12 convergence: {self.writable_seconds:.0f} s after the last fault there was"
@@ -324,6 +343,39 @@ class _Run:
             for name in self.sites.damage_noted
             if name not in self.strikes.harmed
         ]
+
+    # Consumers
+
+    def _watch_of_consumers(self) -> ConsumerWatch | None:
+        """Return the watch of a run that has named consumers."""
+        if not any(client.is_consumer for client in self.scenario.clients):
+            return None
+        drifts = any(isinstance(fault, ClockDrift) for fault in self.scenario.faults)
+        return ConsumerWatch(self._applied_by, knows_times=not drifts)
+
+    def _applied_by(self, name: str) -> Mapping[PartitionId, TransactionId]:
+        return next(each for each in self.clients if each.name == name).application.marks
+
+    def _look_at_machine(self, process: Process, machine: Inspectable) -> None:
+        self.overseer.look(process, machine)
+        watch = self.consumers
+        if watch is None:
+            return
+        if isinstance(machine, ServerPartition) and machine.high_water_mark is not None:
+            watch.see_commits(machine.partition_id, machine.high_water_mark, self.loop.time())
+        for name in self.scenario.client_names:
+            with suppress(NoNodeError):
+                node = self.sites.coordinator.tree.read(ClusterPaths().consumer(name))
+                watch.see_node(name, node.data or b"", node.version)
+
+    async def _ask_of_consumers(self, watch: ConsumerWatch, host: Host) -> None:
+        """Ask as an operator does, as long as clients are at work."""
+        while not all(client.is_done for client in self.clients):
+            asked_at = self.loop.time()
+            with suppress(WaltzError):  # the coordinator is away
+                view = await read_named_consumers(host, DEFAULT_ROOT, seconds=ASK_SECONDS_MAX)
+                watch.see_view(view, asked_at, self.loop.time())
+            await asyncio.sleep(ASK_PAUSE_SECONDS)
 
     # Peace
 

@@ -6,8 +6,7 @@ there are. Everything in them is for people: nothing is decided by a mark that w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from waltz.types import ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.fields import BOOLEAN, INT, LONG, NULLABLE_TEXT, TEXT, ListOf, Optional, Structure
@@ -16,10 +15,10 @@ from waltz.wire.message import Audience, Message, message
 APPLIED_MARKS_MAX: Final = 1_000
 """Marks in one message of a client; more are told in several messages."""
 
-CLIENTS_TOLD_MAX: Final = 500
+CLIENTS_TOLD_MAX: Final = 200
 """Clients in one answer; the asker asks for those after them."""
 
-MOUNTS_TOLD_MAX: Final = 2_000
+MOUNTS_TOLD_MAX: Final = 500
 """Mounts in one answer; of a client that alone has more, the rest is left out and counted."""
 
 PARTITIONS_TOLD_MAX: Final = 10_000
@@ -29,16 +28,14 @@ UNKNOWN_TIME: Final = -1
 """Milliseconds that nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedMark:
+class AppliedMark(NamedTuple):
     """The last transaction of a partition that the application has applied; -1 for none."""
 
     partition_id: PartitionId
     transaction_id: TransactionId
 
 
-@dataclass(frozen=True, slots=True)
-class MarkLag:
+class MarkLag(NamedTuple):
     """The lag of a mark that the asker has named; see `MountEntry`."""
 
     partition_id: PartitionId
@@ -47,8 +44,7 @@ class MarkLag:
     lag_max_milliseconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMark:
+class PartitionMark(NamedTuple):
     """A partition of the server; the mark is None until the server knows it."""
 
     partition_id: PartitionId
@@ -56,8 +52,7 @@ class PartitionMark:
     high_water_mark: TransactionId | None
 
 
-@dataclass(frozen=True, slots=True)
-class MountEntry:
+class MountEntry(NamedTuple):
     """A partition that a client has mounted.
 
     `applied` is what the client has applied at least, None if it has not said; it said so
@@ -76,8 +71,7 @@ class MountEntry:
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClientEntry:
+class ClientEntry(NamedTuple):
     """A client with mounted partitions: one connection.
 
     `number` names the connection on this server, and grows. `name` is None if the client has not

@@ -164,6 +164,8 @@ class SimulatedClient:
             servers=self._servers,
             refresh_seconds=self.plan.refresh_seconds,
             partitions=self._chosen,
+            name=self.name if self.plan.is_consumer else "",
+            is_consumer=self.plan.is_consumer,
         )
         process = PROCESS.get()
         try:

@@ -65,6 +65,8 @@ class ClientPlan:
     """Contexts of a partition that its client lets be undecided at the same time."""
     application: str = "plain"
     """`plain`; `postponing`; or the name of a database that it shares with others of that name."""
+    is_consumer: bool = False
+    """Whether it has its name, and the cluster keeps its marks; its state is durable then."""
 
 
 Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
@@ -166,6 +168,13 @@ def database(random: Random, length: int) -> tuple[ClientPlan, ...]:
     )
 
 
+def consumers(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients have names, and the cluster keeps how far they are; one of them applies slowly."""
+    writers = _writers(random, length, "append")
+    slow = ClientPlan(work="append", slowest_call_seconds=random.choice((0.05, 0.5, 3.0)))
+    return tuple(replace(each, is_consumer=True, forgets=False) for each in (*writers, slow))
+
+
 def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
     count = random.randint(1, 3)
     return tuple(
@@ -194,6 +203,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "crowd": crowd,
     "postponing": postponing,
     "database": database,
+    "consumers": consumers,
 }
 
 

@@ -1,0 +1,91 @@
+"""Seeded bugs of named consumers: marks that were not applied, and lag that nobody has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from proofs.bugs.bug import Bug, Scene
+from proofs.patches import Patch
+from waltz.client.applied_marks_shell import AppliedMarksTeller
+from waltz.operators import named_consumers_shell as operating
+from waltz.server.clients import mounted_clients
+from waltz.server.clients.mounted_clients import ToldMark
+from waltz.server.commit_ages import CommitAges, Lag
+
+
+def _as_fed(position_of: Callable[..., Any]) -> Callable[..., Any]:
+    def fed(self: Any, partition_id: Any) -> Any:
+        """What has arrived waits to be applied, perhaps for long."""
+        position = position_of(self, partition_id)
+        mark = self._runners[partition_id].machine.feed.fed if position is not None else None
+        return None if position is None else position._replace(mark=mark)
+
+    return fed
+
+
+def _since_the_last_commit(_: Callable[..., Any]) -> Callable[..., Any]:
+    def age(self: Any, mark: Any, high_water_mark: Any, now: float) -> Lag | None:
+        """On an idle log everybody is behind, and on a busy one nobody."""
+        seconds = now - self._since[-1] if self._since else 0.0
+        return Lag(seconds, seconds)
+
+    return age
+
+
+def _as_sent(entry_of: Callable[..., Any]) -> Callable[..., Any]:
+    def sent(facts: Any, mount: Any, told: Any, now: float) -> Any:
+        """Of a client that has told nothing yet, what it was sent is taken for what it has
+        applied."""
+        if told is None and mount.sampled is None and mount.sent is not None:
+            told = ToldMark(mount.sent, now)
+        return entry_of(facts, mount, told, now)
+
+    return sent
+
+
+def _by_any_server(_: Callable[..., Any]) -> Callable[..., Any]:
+    def ends(said: Any, _: Any) -> Any:
+        """A server that has lost a partition and does not know it says where its log ended."""
+        return {each: (address, one) for address, one in said.items() for each in one.generations}
+
+    return ends
+
+
+def _bug(name: str, caught: Scene, plans: tuple[str, ...], patch: Patch) -> Bug:
+    return Bug(
+        name=name,
+        breaks="consumers",
+        patches=(patch,),
+        workloads=("consumers",),
+        plans=plans,
+        caught=caught,
+    )
+
+
+CONSUMER_BUGS: Final[tuple[Bug, ...]] = (
+    _bug(
+        "a consumer tells what has arrived as applied",
+        Scene(0, "consumers", "none"),
+        ("none", "client_crash"),
+        Patch(AppliedMarksTeller, "_position_of", _as_fed),
+    ),
+    _bug(
+        "the age of the last commit is told as the lag of everybody",
+        Scene(0, "consumers", "none"),
+        ("none", "server_crash"),
+        Patch(CommitAges, "lag_of", _since_the_last_commit),
+    ),
+    _bug(
+        "what a client was sent is told as applied until it tells more",
+        Scene(0, "consumers", "none"),
+        ("none", "server_crash"),
+        Patch(mounted_clients, "_entry", _as_sent),
+    ),
+    _bug(
+        "a server that has lost a partition says where its log ends",
+        Scene(1007, "consumers", "moving_partitions"),
+        ("moving_partitions",),
+        Patch(operating, "_ends", _by_any_server),
+    ),
+)
