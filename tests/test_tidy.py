@@ -36,6 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "record": {"types", "errors", "limits", "checksums", "arrays"},
     "figures": set(),
     "log_fields": set(),
+    "tracing": {"types", "errors", "client.envelope", "client.transaction"},
     "metrics": {"types", "errors", "figures", "client.client_metrics"},
     "majority": set(),
     "peer_log": {"limits"},

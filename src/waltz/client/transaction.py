@@ -41,6 +41,15 @@ class Serializer(Protocol[T]):
         ...
 
 
+def _payload(data: bytes) -> bytes:
+    """Return `data` without its envelope; hardly any has one, and only that begins with this."""
+    if data[:1] != b"\xc1":
+        return data
+    from waltz.client.envelope import payload
+
+    return payload(data)
+
+
 class BytesSerializer:
     """Passes bytes through."""
 
@@ -58,7 +67,7 @@ class StringSerializer:
         return value.encode()
 
     def deserialize(self, data: bytes) -> str:
-        return data.decode()
+        return _payload(data).decode()
 
 
 class JsonSerializer:
@@ -68,7 +77,7 @@ class JsonSerializer:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     def deserialize(self, data: bytes) -> Any:
-        return json.loads(data)
+        return json.loads(_payload(data))
 
 
 class MsgpackSerializer:
@@ -87,7 +96,7 @@ class MsgpackSerializer:
         return self._pack(value)
 
     def deserialize(self, data: bytes) -> Any:
-        return self._unpack(data)
+        return self._unpack(_payload(data))
 
 
 class PartitionLocalLock:

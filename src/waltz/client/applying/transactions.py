@@ -13,7 +13,7 @@ from waltz.arrays import np
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import Bulk
 from waltz.client.transaction import FetchData, Transaction
-from waltz.types import TransactionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.fed import FedRuns
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Transactions(Sequence[Transaction]):
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._objects())
+
+    @property
+    def partition_id(self) -> PartitionId:
+        first, _ = self._fed.runs[0].request_runs[0]
+        return first.partition_id
 
     @property
     def first_transaction_id(self) -> TransactionId:
