@@ -7,6 +7,7 @@ import pytest
 from waltz.console.figure_text import (
     age_text,
     count_text,
+    mark_text,
     milliseconds_text,
     rate_text,
     size_text,
@@ -33,6 +34,7 @@ def test_figures_have_their_unit() -> None:
         "0 bytes", "1023 bytes", "1.5 KiB", "3.0 TiB",
     ]  # fmt: skip
     assert milliseconds_text(0.0041) == "4.1 ms"
+    assert [mark_text(mark) for mark in (-1, 0, None)] == ["none", "0", DASH]
 
 
 def test_ages_are_coarse_and_never_too_good() -> None:

@@ -8,6 +8,11 @@ def count_text(value: float | None) -> str:
     return "\N{EN DASH}" if value is None else f"{value:,.0f}"
 
 
+def mark_text(mark: int | None) -> str:
+    """Return the ID of a last transaction: `none` for that of an empty log."""
+    return "none" if mark == -1 else count_text(mark)
+
+
 def rate_text(value: float | None) -> str:
     if value is None:
         return "\N{EN DASH}"

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from waltz.console.figure_text import (
     age_text,
     count_text,
+    mark_text,
     milliseconds_text,
     rate_text,
     size_text,
@@ -113,6 +114,7 @@ def environment() -> Environment:
     )
     found.filters |= {
         "count": count_text,
+        "mark": mark_text,
         "rate": rate_text,
         "age": age_text,
         "size": size_text,

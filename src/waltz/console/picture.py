@@ -57,6 +57,8 @@ class ReplicaPicture:
     def health(self) -> Health:
         if self.standing == UNASKED:
             return Health.UNKNOWN
+        if self.standing in ("silent", "absent"):
+            return Health.DOWN
         return Health.WELL if self.standing == "current" else Health.IMPAIRED
 
 
@@ -196,7 +198,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         plain(metadata.name, 80),
         str(metadata.cluster_key),
         _worst([*(each.health for each in notices), Health.WELL]),
-        _headline(notices, partitions),
+        _headline(notices, partitions, servers, nodes),
         coordinator,
         told.age(now),
         servers,
@@ -469,32 +471,47 @@ def _said(subject: str, text: str) -> str:
 def _headline(
     notices: Sequence[Notice],
     partitions: Sequence[PartitionPicture],
+    servers: Sequence[ServerPicture],
+    nodes: Sequence[NodePicture],
 ) -> str:
     """Return the state of the cluster in one sentence."""
     count = len(partitions)
-    whole = (
-        "the partition takes appends on all its replicas"
-        if count == 1
-        else f"all {count} partitions take appends on all their replicas"
+    down, unsure, impaired = (
+        sum(each.health is health for each in partitions)
+        for health in (Health.DOWN, Health.UNKNOWN, Health.IMPAIRED)
     )
-    if not notices:
-        return f"{whole[0].upper()}{whole[1:]}."
-    down = sum(each.health is Health.DOWN for each in partitions)
-    unsure = sum(each.health is Health.UNKNOWN for each in partitions)
-    impaired = sum(each.health is Health.IMPAIRED for each in partitions)
     parts = []
     if down:
-        parts.append(f"{down} of {count} partitions take no appends")
-    if unsure:
-        parts.append(f"{unsure} of {count} are unknown" if parts else
-                     f"the state of {unsure} of {count} partitions is not known")  # fmt: skip
-    if impaired:
+        parts.append(f"{_share(down, count, 'partition')} no appends")
+    if unsure and unsure == count:
+        parts.append("no partition is known to take appends")
+    elif unsure:
+        parts.append(f"it is not known whether {_share(unsure, count, 'partition')} appends")
+    if impaired and impaired == count:
+        parts.append(f"{_share(count, count, 'partition')} appends, with fewer replicas")
+    elif impaired:
         parts.append(
-            f"{impaired} take appends with fewer replicas"
+            f"{impaired} take{'s' if impaired == 1 else ''} appends with fewer replicas"
             if parts
-            else f"all partitions take appends, {impaired} of {count} with fewer replicas"
+            else f"all {count} partitions take appends, {impaired} with fewer replicas"
         )
     if not parts:
-        parts.append(f"{whole}; something else needs attention")
-    text = ", ".join(parts)
+        replicas = "all its replicas" if count == 1 else "all their replicas"
+        parts.append(f"{_share(count, count, 'partition')} appends on {replicas}")
+    for rows, noun in ((servers, "server"), (nodes, "storage node")):
+        gone = sum(each.health is Health.DOWN for each in rows)
+        if gone:
+            verb = "is" if gone == 1 else "are"
+            some = f"{gone} of {len(rows)} {noun}s" if len(rows) > 1 else f"the {noun}"
+            parts.append(f"{some} {verb} away")
+    if notices and len(parts) == 1 and not (down or unsure or impaired):
+        parts.append("something else needs attention")
+    text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _share(some: int, count: int, noun: str) -> str:
+    """Return `2 of 4 partitions take`, with the verb."""
+    if some == count:
+        return f"the {noun} takes" if count == 1 else f"all {count} {noun}s take"
+    return f"{some} of {count} {noun}s take{'s' if some == 1 else ''}"

@@ -101,14 +101,15 @@ class ClusterPoller:
     def picture(self) -> ClusterPicture:
         return picture_of(self.answers())
 
-    async def look(self) -> ClusterPicture:
-        """Return the picture now; the first viewer after a pause waits for answers."""
+    async def look(self, seconds_max: float = FIRST_SECONDS_MAX) -> ClusterPicture:
+        """Return the picture now; the first viewer after a pause waits for answers, at most
+        `seconds_max`."""
         self._looked_at = self._clock.now()
         was_running = self._running is not None
         self._run()
         if not was_running:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_SECONDS_MAX):
+                async with asyncio.timeout(seconds_max):
                     await self._first_answers()
         return self.picture()
 
