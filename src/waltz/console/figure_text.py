@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
+
 
 def count_text(value: float | None) -> str:
     """Return a whole number for people; a dash if it is not known."""
@@ -28,6 +30,18 @@ def age_text(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+def span_text(least: float | None, most: float | None, *, is_current: bool) -> str:
+    """Return a lag that is known within bounds: `3 s`, `3 to 5 s`, `at most 5 s`, `3 s or more`."""
+    if least is None:
+        return "\N{EN DASH}"
+    if most is None:
+        return f"{least:.0f} s or more"
+    if not is_current:
+        return f"at most {ceil(most)} s"
+    low, high = floor(least), ceil(most)
+    return f"{high} s" if high - low <= 1 else f"{low} to {high} s"
 
 
 def size_text(value: float | None) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from waltz.console.answers import ConsumerAnswer
 from waltz.console.figure_text import (
     age_text,
     count_text,
@@ -23,7 +24,9 @@ from waltz.console.figure_text import (
     milliseconds_text,
     rate_text,
     size_text,
+    span_text,
 )
+from waltz.console.picture import Health
 from waltz.console.plain_text import plain
 
 START, END = "\ufdd0", "\ufdd1"
@@ -121,7 +124,14 @@ def environment() -> Environment:
         "milliseconds": milliseconds_text,
         "plain": plain,
     }
-    found.globals |= {"glyphs": GLYPHS, "meanings": MEANINGS}
+    found.globals |= {
+        "glyphs": GLYPHS,
+        "meanings": MEANINGS,
+        "consumer_state": consumer_state,
+        "consumer_lag": lambda each: span_text(
+            each.lag_least_seconds, each.lag_most_seconds, is_current=each.is_current
+        ),
+    }
     return found
 
 
@@ -150,6 +160,15 @@ def render(template: str, layout: str = "", **context: Any) -> Rendered:
     found = environment().get_template(template)
     page.html = found.render(live=live, region=region, chart=chart, **context)
     return page
+
+
+def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:
+    """Return how a consumer stands, and in which words."""
+    if not consumer.addresses:
+        return Health.IMPAIRED, "not connected"
+    if consumer.lag_transactions is None or not consumer.is_current:
+        return Health.UNKNOWN, "not known how far"
+    return Health.WELL, "follows" if consumer.lag_transactions else "up to date"
 
 
 def chart_points(points: Any, now: float) -> tuple[list[float], list[float]]:

@@ -17,6 +17,7 @@ from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.replica_standing import UNASKED, ReplicaView, view_replicas
 from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, NodeTold, ServerTold, Told
+from waltz.console.node_figures import ReplicaFigures
 from waltz.console.plain_text import plain
 from waltz.console.waiting import Cause, no_server, takes_none, takes_some, unknown, well
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
@@ -179,6 +180,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         for server_id in sorted(metadata.membership.descriptors)
     )
     nodes = tuple(_node(answers, metadata, node) for node in metadata.replicas())
+    seen = {node: _seen(answers, node) for node in metadata.replicas()}
     holding: dict[PartitionId, list[ReplicaId]] = {}
     for node in metadata.replicas():
         for number in metadata.placement.partitions[node]:
@@ -189,7 +191,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         for number in held
     }
     partitions = tuple(
-        _partition(answers, metadata, number, owners.get(number), holding.get(number, []))
+        _partition(answers, metadata, seen, number, owners.get(number), holding.get(number, []))
         for number in map(PartitionId, range(metadata.partition_count))
     )
     notices = _notices(coordinator, servers, nodes, partitions)
@@ -331,6 +333,7 @@ def _told(report: StorageReport) -> tuple[str, ...]:
 def _partition(
     answers: ClusterAnswers,
     metadata: ClusterMetadata,
+    seen: Mapping[ReplicaId, _SeenNode],
     number: PartitionId,
     owner: ServerId | None,
     holding: Sequence[ReplicaId],
@@ -343,7 +346,7 @@ def _partition(
     if found is not None and found.reports is not None:
         report = found.reports.reports.get(number)
     views = view_replicas(holding, report)
-    health, cause = _judged(answers, metadata, number, address, told, report, views)
+    health, cause = _judged(answers, metadata, seen, number, address, told, report, views)
     is_taken = owner is not None and descriptor is not None
     takes_appends = {1: True, 0: False}.get(-1 if report is None else report.writable)
     return PartitionPicture(
@@ -359,13 +362,14 @@ def _partition(
         None if report is None else answers.rates.get(number),
         told.age(answers.now),
         None if report is None or report.reason is None else plain(report.reason, 500),
-        tuple(_replica(answers, number, view) for view in views),
+        tuple(_replica(seen[ReplicaId(view.replica_id)], number, view) for view in views),
     )
 
 
 def _judged(
     answers: ClusterAnswers,
     metadata: ClusterMetadata,
+    seen: Mapping[ReplicaId, _SeenNode],
     number: PartitionId,
     address: Address | None,
     told: Told[ServerTold],
@@ -390,13 +394,11 @@ def _judged(
         return Health.UNKNOWN, unknown(f"{server} cannot say: {plain(found.silence)}")
     if report is None:
         return Health.UNKNOWN, unknown(f"{server} does not report on it: it may have just moved")
-    named = [(_name(answers, view.replica_id), view) for view in views]
-    away = frozenset(
-        view.replica_id for view in views if _is_away(answers, ReplicaId(view.replica_id))
-    )
+    if report.writable == 1 and views and all(view.is_current for view in views):
+        return Health.WELL, well()
+    named = [(seen[ReplicaId(view.replica_id)].name, view) for view in views]
+    away = {view.replica_id for view in views if seen[ReplicaId(view.replica_id)].is_away}
     if report.writable == 1:
-        if views and all(view.is_current for view in views):
-            return Health.WELL, well()
         is_unsure = all(view.is_current or not view.is_fault for view in views)
         health = Health.UNKNOWN if is_unsure else Health.IMPAIRED
         return health, takes_some(named, away)
@@ -407,20 +409,30 @@ def _judged(
     return Health.UNKNOWN, unknown(reason)
 
 
-def _is_away(answers: ClusterAnswers, node: ReplicaId) -> bool:
-    """Return whether the node has just failed to answer this process, too."""
+@dataclass(frozen=True, slots=True)
+class _SeenNode:
+    """A storage node as it is named and has just answered, for its replicas of all partitions.
+    `is_away`: it has just failed to answer this process."""
+
+    name: str
+    is_away: bool
+    partitions: Mapping[PartitionId, ReplicaFigures]
+
+
+def _seen(answers: ClusterAnswers, node: ReplicaId) -> _SeenNode:
     told = answers.nodes.get(node)
     found = None if told is None else told.known(answers.now)
-    return found is not None and found.report.trouble is not None
+    return _SeenNode(
+        _name(answers, node),
+        found is not None and found.report.trouble is not None,
+        {} if found is None or found.figures is None else found.figures.partitions,
+    )
 
 
-def _replica(answers: ClusterAnswers, number: PartitionId, view: ReplicaView) -> ReplicaPicture:
-    told = answers.nodes.get(ReplicaId(view.replica_id))
-    found = None if told is None else told.known(answers.now)
-    figures = None if found is None or found.figures is None else found.figures
-    own = None if figures is None else figures.partitions.get(number)
+def _replica(node: _SeenNode, number: PartitionId, view: ReplicaView) -> ReplicaPicture:
+    own = node.partitions.get(number)
     return ReplicaPicture(
-        _name(answers, view.replica_id),
+        node.name,
         view.replica_id,
         view.standing,
         plain(view.text, 500),
