@@ -141,7 +141,7 @@ class PostgreSql(DatabaseServer):
             beside = shutil.which(self.program)
             return versions[-1].parent if versions else (Path(beside).parent if beside else None)
 
-        return found() or _installed(self.package, found)
+        return found() or installed(self.package, found)
 
     def _prepare(self) -> None:
         data = str(self.directory / "data")
@@ -174,7 +174,7 @@ class MariaDb(DatabaseServer):
             beside = shutil.which(self.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
             return Path(beside).parent if beside else None
 
-        return found() or _installed(self.package, found)
+        return found() or installed(self.package, found)
 
     def _prepare(self) -> None:
         self._run(
@@ -201,7 +201,7 @@ def _has_user(name: str) -> bool:
     return True
 
 
-def _installed(package: str, found: Callable[[], Path | None]) -> Path:
+def installed(package: str, found: Callable[[], Path | None]) -> Path:
     """Install a package of Debian's, and return where its programs are."""
     assert os.geteuid() == 0, f"these tests need {package}: apt-get install {package}"
     with INSTALL_LOCK.open("w") as lock:

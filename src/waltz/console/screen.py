@@ -32,7 +32,7 @@ SIGNS: Final = {
     Health.DOWN: "■",
 }
 
-WIDE: Final = 100
+WIDE: Final = 110
 """Columns of a terminal from which on all figures are shown."""
 
 STATE_WIDTH_MIN: Final = 24
