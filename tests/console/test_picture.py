@@ -281,7 +281,11 @@ def test_in_each_state_what_is_so_is_said(name: str) -> None:
 def test_nothing_is_known_before_the_coordinator_has_answered() -> None:
     found = picture_of(ClusterAnswers(NOW, Told(None, None, "connection refused")))
     assert found.headline == (
-        "Nothing is known of this cluster: the coordinator: connection refused"
+        "Nothing is known of this cluster: the coordinator does not answer (connection refused)."
+    )
+    first = picture_of(ClusterAnswers(NOW, Told()))
+    assert first.headline == (
+        "Nothing is known of this cluster: the coordinator has not answered yet."
     )
     assert (found.health, found.partitions, found.nodes) == (UNSURE, (), ())
 

@@ -60,7 +60,7 @@ def test_consumers_are_shown_once_servers_tell_of_them_the_slowest_first() -> No
     assert text is not None
     places = [text.index(name) for name in ("new", "&lt;orders&gt;", "gone", "billing")]
     assert places == sorted(places)
-    assert "95 to 100 s" in text
+    assert "95 s to 100 s" in text
     assert "at most 4 s" in text
     assert "not connected" in text
     assert "up to date" in text

@@ -37,11 +37,17 @@ def span_text(least: float | None, most: float | None, *, is_current: bool) -> s
     if least is None:
         return "\N{EN DASH}"
     if most is None:
-        return f"{least:.0f} s or more"
-    if not is_current:
-        return f"at most {ceil(most)} s"
+        return f"{_span(floor(least))} or more"
     low, high = floor(least), ceil(most)
-    return f"{high} s" if high - low <= 1 else f"{low} to {high} s"
+    if not is_current:
+        return f"at most {_span(high)}"
+    return _span(high) if high - low <= 1 else f"{_span(low)} to {_span(high)}"
+
+
+def _span(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min {seconds % 60} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def size_text(value: float | None) -> str:

@@ -128,9 +128,7 @@ def environment() -> Environment:
         "glyphs": GLYPHS,
         "meanings": MEANINGS,
         "consumer_state": consumer_state,
-        "consumer_lag": lambda each: span_text(
-            each.lag_least_seconds, each.lag_most_seconds, is_current=each.is_current
-        ),
+        "consumer_lag": consumer_lag,
     }
     return found
 
@@ -160,6 +158,15 @@ def render(template: str, layout: str = "", **context: Any) -> Rendered:
     found = environment().get_template(template)
     page.html = found.render(live=live, region=region, chart=chart, **context)
     return page
+
+
+def consumer_lag(consumer: ConsumerAnswer) -> str:
+    """Return how far a consumer is behind by time."""
+    if consumer.is_current and consumer.lag_transactions == 0:
+        return "0 s"
+    return span_text(
+        consumer.lag_least_seconds, consumer.lag_most_seconds, is_current=consumer.is_current
+    )
 
 
 def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:

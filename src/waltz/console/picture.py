@@ -222,7 +222,10 @@ def _coordinator(told: Told[ClusterMetadata], now: float) -> Notice:
     if why is None:
         return Notice(Health.WELL, "The coordinator answers.", "/")
     if told.answer is None:
-        return Notice(Health.UNKNOWN, f"the coordinator: {plain(why)}", "/")
+        text = "the coordinator has not answered yet."
+        if told.trouble is not None:
+            text = f"the coordinator does not answer ({plain(why)})."
+        return Notice(Health.UNKNOWN, text, "/")
     age = told.age(now) or 0.0
     text = (
         f"The coordinator does not answer ({plain(why)}): the layout shown here is {age:.0f} s old,"
