@@ -116,7 +116,7 @@ async def running_cluster(
             *(sys.executable, "-m", "waltz.cli.main", "up", "--directory", str(directory)),
             *("--partitions", str(partition_count), "--servers", str(server_count), "--port", "0"),
             # Its input ends when this process does, however that may be.
-            "--end-with-stdin",
+            *("--no-console", "--end-with-stdin"),
             stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,

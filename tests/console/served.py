@@ -22,7 +22,7 @@ from tests.console.states import (
 )
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.storage_questions import StorageReport
-from waltz.console.answers import ClusterAnswers, ServerTold
+from waltz.console.answers import ClusterAnswers, ConsumersTold, ServerTold
 from waltz.console.poller_shell import ClusterPoller
 from waltz.console.tail_sample import Range, Row
 from waltz.console.web_shell import Console
@@ -83,6 +83,10 @@ class MadeUpCluster:
         if told.answer is None or told.trouble is not None:
             raise UnavailableError(told.trouble or "no answer")
         return told.answer.report
+
+    async def consumers(self) -> ConsumersTold | None:
+        told = self.answers.consumers
+        return None if told is None else told.answer
 
 
 class MadeUpLog:

@@ -21,13 +21,19 @@ pytestmark = pytest.mark.processes
 NOWHERE = Address("127.0.0.1", 9)
 
 
-async def ask_all(cluster: RunningCluster) -> tuple[ClusterMetadata, ServerTold, set[str | None]]:
+Answers = tuple[ClusterMetadata, ServerTold, set[str | None]]
+
+
+async def ask_all(cluster: RunningCluster) -> Answers | None:
+    """Return all answers; None: the server has not got its partitions yet."""
     address = parse_coordinator(cluster.coordinator)
     assert not hasattr(address, "servers")
     host = real_host(address)
     try:
         asker = ClusterAsker(host, root_at(address))
         metadata = await asker.coordinator()
+        if not metadata.membership.is_consistent or not metadata.membership.descriptors:
+            return None
         ((server_id, descriptor),) = metadata.membership.descriptors.items()
         owned = sorted(metadata.membership.assignment.servers[server_id])
         told = await asker.server(descriptor.address, owned)
@@ -44,7 +50,9 @@ async def ask_all(cluster: RunningCluster) -> tuple[ClusterMetadata, ServerTold,
 
 def test_every_process_answers_for_itself(cluster: RunningCluster) -> None:
     def is_whole() -> bool:
-        metadata, told, troubles = asyncio.run(ask_all(cluster))
+        if (found := asyncio.run(ask_all(cluster))) is None:
+            return False
+        metadata, told, troubles = found
         assert metadata.partition_count == 2
         assert told.reports is not None
         assert set(told.reports.reports) == {0, 1}

@@ -7,9 +7,11 @@ import pytest
 from waltz.console.figure_text import (
     age_text,
     count_text,
+    mark_text,
     milliseconds_text,
     rate_text,
     size_text,
+    span_text,
 )
 
 DASH = "\N{EN DASH}"
@@ -33,6 +35,17 @@ def test_figures_have_their_unit() -> None:
         "0 bytes", "1023 bytes", "1.5 KiB", "3.0 TiB",
     ]  # fmt: skip
     assert milliseconds_text(0.0041) == "4.1 ms"
+    assert [mark_text(mark) for mark in (-1, 0, None)] == ["none", "0", DASH]
+
+
+def test_a_lag_is_shown_within_its_bounds() -> None:
+    def shown(least: float | None, most: float | None) -> str:
+        return span_text(least, most, is_current=True)
+
+    assert [shown(None, None), shown(0.2, 0.9), shown(3.2, 9.1), shown(200.5, None)] == [
+        DASH, "1 s", "3 s to 10 s", "3 min 20 s or more",
+    ]  # fmt: skip
+    assert span_text(0.0, 8000.0, is_current=False) == "at most 2.2 h"
 
 
 def test_ages_are_coarse_and_never_too_good() -> None:

@@ -281,7 +281,11 @@ def test_in_each_state_what_is_so_is_said(name: str) -> None:
 def test_nothing_is_known_before_the_coordinator_has_answered() -> None:
     found = picture_of(ClusterAnswers(NOW, Told(None, None, "connection refused")))
     assert found.headline == (
-        "Nothing is known of this cluster: the coordinator: connection refused"
+        "Nothing is known of this cluster: the coordinator does not answer (connection refused)."
+    )
+    first = picture_of(ClusterAnswers(NOW, Told()))
+    assert first.headline == (
+        "Nothing is known of this cluster: the coordinator has not answered yet."
     )
     assert (found.health, found.partitions, found.nodes) == (UNSURE, (), ())
 
@@ -309,7 +313,9 @@ def test_partitions_with_one_cause_share_a_sentence() -> None:
         "Partitions 1\N{EN DASH}98 take appends with 2 of 3 replicas: storage-1 is away; if one"
         " more replica is lost, appends stop."
     )
-    assert picture.headline == "All partitions take appends, 98 of 100 with fewer replicas."
+    assert picture.headline == (
+        "All 100 partitions take appends, 98 with fewer replicas; 1 of 3 storage nodes is away."
+    )
 
 
 def test_of_many_sentences_the_worst_are_shown_and_the_others_counted() -> None:
@@ -342,3 +348,34 @@ def test_hostile_names_and_texts_are_made_plain() -> None:
     assert sentence.isprintable()
     assert "\\x1b[2J\\u202egnol" in sentence
     assert len(sentence) < 500
+
+
+def headline(answers: ClusterAnswers) -> str:
+    return picture_of(answers).headline
+
+
+def test_the_headline_counts_what_is_so() -> None:
+    dead = partition_report(0, standings(ABSENT, ABSENT, C), writable=0)
+    odd = partition_report(1, (), writable=-1)
+    poor = partition_report(2, standings(ABSENT, C, C))
+    four = cluster(partitions=4)
+    assert headline(cluster(partitions=1)) == "The partition takes appends on all its replicas."
+    assert headline(with_reports(four, {0: dead})) == "1 of 4 partitions takes no appends."
+    assert headline(with_reports(four, {0: dead, 1: odd, 2: poor})) == (
+        "1 of 4 partitions takes no appends; it is not known whether 1 of 4 partitions takes"
+        " appends; 1 takes appends with fewer replicas."
+    )
+    assert headline(STATES["the server was killed"].answers) == (
+        "No partition is known to take appends; the server is away."
+    )
+    assert headline(with_nodes_gone(reported(standings(ABSENT, C, C)), 0)) == (
+        "All 2 partitions take appends, 1 with fewer replicas; 1 of 3 storage nodes is away."
+    )
+    both = {number: partition_report(number, standings(ABSENT, C, C)) for number in range(2)}
+    assert headline(with_reports(cluster(), both)) == (
+        "All 2 partitions take appends, with fewer replicas."
+    )
+    assert headline(STATES["the coordinator is away"].answers) == (
+        "All 2 partitions take appends on all their replicas; something else needs attention."
+    )
+    assert headline(without_servers()) == "All 2 partitions take no appends."

@@ -14,7 +14,7 @@ import pytest
 
 from tests.console.served import MadeUpCluster
 from tests.console.states import cluster, gone, node_id, server_address, with_node
-from waltz.console.answers import ServerTold, Told
+from waltz.console.answers import ConsumersTold, ServerTold, Told
 from waltz.console.picture import ClusterPicture, Health
 from waltz.console.poller_shell import COORDINATOR_SECONDS, LINGER_SECONDS, ClusterPoller
 from waltz.sim.loop import SimulatedClock, SimulatedLoop
@@ -173,6 +173,22 @@ def test_a_node_that_dies_is_seen() -> None:
         picture = (await watch(poller, 5))[-1]
         assert picture.node(node_id(0)) is picture.nodes[0]
         assert picture.nodes[0].health is Health.DOWN
+
+    play(made_up, story)
+
+
+def test_consumers_are_known_once_somebody_tells_of_them() -> None:
+    made_up = MadeUpCluster(cluster())
+
+    async def story(poller: ClusterPoller) -> None:
+        await watch(poller, 2)
+        assert poller.answers().consumers is None
+        told = ConsumersTold((), {"127.0.0.1:7100": "refused"})
+        made_up.answers = replace(made_up.answers, consumers=Told(told, 0.0))
+        await watch(poller, 5)
+        found = poller.answers().consumers
+        assert found is not None
+        assert found.answer == told
 
     play(made_up, story)
 

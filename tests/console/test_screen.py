@@ -36,6 +36,15 @@ def test_a_large_cluster_fits_with_the_worst_first() -> None:
     assert nodes.index("storage-4") < nodes.index("storage-8")
 
 
+def test_a_narrow_terminal_has_fewer_columns_and_whole_words() -> None:
+    picture = picture_of(cluster())
+    out = StringIO()
+    Console(file=out, width=80).print(screen(picture, width=80))
+    assert "serves its partitions" in out.getvalue()
+    assert "write and sync" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
 def test_nothing_is_known_before_the_first_answer() -> None:
     text = shown(ClusterAnswers(1.0, Told(None, None, "connection refused")))
     assert "Nothing is known of this cluster" in text

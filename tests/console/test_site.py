@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.console.states import NOW, cluster
-from waltz.console.answers import ClusterAnswers, ConsumerAnswer, Told
+from waltz.console.answers import ClusterAnswers, ConsumerAnswer, ConsumersTold, Told
 from waltz.console.marks_history import MarksHistory
 from waltz.console.picture import picture_of
 from waltz.console.site import PARTITIONS_PER_PAGE, Site, View, found_path, number_in
+from waltz.types import PartitionId
 
 
 def shown(target: str, answers: ClusterAnswers) -> str | None:
@@ -39,28 +41,45 @@ def test_a_large_map_has_pages() -> None:
     assert shown("/?from=99999", answers) is not None
 
 
-def consumer(name: str, lag: float | None, *, is_blocked: bool | None = False) -> ConsumerAnswer:
-    lag_ids = None if lag is None else int(lag * 10)
-    return ConsumerAnswer(name, 12, "10.0.0.9:4242", 1, 30, lag_ids, lag, 60.0, is_blocked)
+def consumer(name: str, behind: int | None, seconds: float | None) -> ConsumerAnswer:
+    return ConsumerAnswer(name, PartitionId(1), 30, True, behind, seconds, seconds, ("10.0.0.9:1",))
+
+
+def consumers(*found: ConsumerAnswer, **more: Any) -> ClusterAnswers:
+    told = Told(ConsumersTold(found, **more), NOW - 2, fresh_seconds=10.0)
+    return replace(cluster(), consumers=told)
 
 
 def test_consumers_are_shown_once_servers_tell_of_them_the_slowest_first() -> None:
-    found = (consumer("billing", 0.0), consumer("<orders>", 95.0, is_blocked=True),
-             consumer("new", None, is_blocked=None))  # fmt: skip
-    text = shown("/consumers", replace(cluster(), consumers=Told(found, NOW)))
+    late = replace(consumer("<orders>", 950, 95.0), lag_most_seconds=99.5)
+    left = replace(consumer("gone", 12, 3.2), is_current=False, addresses=())
+    text = shown(
+        "/consumers",
+        consumers(consumer("billing", 0, 0.0), late, left, consumer("new", None, None)),
+    )
     assert text is not None
-    assert text.index("&lt;orders&gt;") < text.index("billing")
-    assert "blocked" in text
-    assert "not known" in text
+    places = [text.index(name) for name in ("new", "&lt;orders&gt;", "gone", "billing")]
+    assert places == sorted(places)
+    assert "95 s to 100 s" in text
+    assert "at most 4 s" in text
+    assert "not connected" in text
+    assert "up to date" in text
+    assert "Told" in text
 
 
 def test_consumers_that_could_not_be_asked_for_are_unknown() -> None:
-    text = shown("/consumers", replace(cluster(), consumers=Told((), NOW - 60)))
+    late = replace(cluster(), consumers=Told(ConsumersTold(()), NOW - 60, fresh_seconds=10.0))
+    text = shown("/consumers", late)
     assert text is not None
     assert "It is not known who is connected: it has not answered for 60 s" in text
-    nobody = shown("/consumers", replace(cluster(), consumers=Told((), NOW)))
+    nobody = shown("/consumers", consumers())
     assert nobody is not None
     assert "No client has mounted a partition." in nobody
+    part = shown("/consumers", consumers(unasked={"127.0.0.1:7100": "refused"}, is_complete=False))
+    assert part is not None
+    assert "The clients of server server-1 are not known: refused." in part
+    assert "Not all consumers are shown" in part
+    assert "No client has mounted" not in part
 
 
 def test_a_search_finds_names_and_their_beginnings() -> None:

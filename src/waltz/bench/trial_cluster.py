@@ -81,7 +81,8 @@ def trial_cluster(directory: Path, shape: Shape) -> Iterator[BenchTarget]:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [
                 *(sys.executable, "-m", "waltz.cli.main", "up", "--directory", str(directory)),
-                *("--port", "0", "--partitions", str(shape.partitions), "--end-with-stdin"),
+                *("--port", "0", "--partitions", str(shape.partitions)),
+                *("--no-console", "--end-with-stdin"),
                 *(["--tls"] if shape.tls else []),
             ],
             stdin=subprocess.PIPE,  # ends with this process, in whatever way it ends

@@ -25,6 +25,9 @@ once it has answered."""
 NODE_FRESH_SECONDS: Final = 8.0
 """Seconds that a storage node's answer counts."""
 
+CONSUMERS_FRESH_SECONDS: Final = 10.0
+"""Seconds that what is known of consumers counts."""
+
 COORDINATOR_FRESH_SECONDS: Final = 15.0
 """Seconds that the coordinator's answer counts; the layout of a cluster changes seldom."""
 
@@ -83,26 +86,36 @@ class NodeTold:
     drain_seconds: float | None = None
 
 
-NOT_TOLD = "This cluster's servers do not tell who is connected."
+NOT_TOLD: Final = "This cluster's servers do not tell who is connected."
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswer:
-    """A client that has mounted a partition, as the partition's server knows it.
+    """A partition of a consumer, which is all clients of one name.
 
-    `mark` is the last transaction it is known to have applied; the lag in transactions and seconds
-    is None where nobody knows it. `is_blocked`: it has not moved although there is more.
+    `mark` is the last transaction that they are known to have applied. If `is_current`, a client
+    that is connected tells it; otherwise they may have applied more, and the lags are upper bounds.
+    What nobody knows is None. `addresses` are those of the connected clients.
     """
 
     name: str
-    client_id: int
-    address: str
-    partition_id: int
+    partition_id: PartitionId
     mark: int | None
+    is_current: bool
     lag_transactions: int | None
-    lag_seconds: float | None
-    connected_seconds: float | None
-    is_blocked: bool | None = None
+    lag_least_seconds: float | None
+    lag_most_seconds: float | None
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumersTold:
+    """All consumers; `unasked` has the servers that did not answer, each with the reason.
+    `is_complete`: nothing is left out."""
+
+    consumers: tuple[ConsumerAnswer, ...]
+    unasked: Mapping[str, str] = field(default_factory=dict)
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,5 +129,5 @@ class ClusterAnswers:
     nodes: Mapping[ReplicaId, Told[NodeTold]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[PartitionId, float] = field(default_factory=dict)
-    consumers: Told[tuple[ConsumerAnswer, ...]] | None = None
+    consumers: Told[ConsumersTold] | None = None
     """None: the servers of this release cannot be asked."""

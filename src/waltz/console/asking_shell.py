@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from waltz.cli.cluster_list import ClusterMetadata, read_metadata
 from waltz.cli.storage_questions import StorageReport, ask_storage
 from waltz.cluster.store_params import StoreParams
-from waltz.console.answers import ServerTold
+from waltz.console.answers import ConsumersTold, ServerTold
 from waltz.errors import UnavailableError
 from waltz.host import Host
 from waltz.operators.questions_shell import ask_health, ask_reports, talk_to_server
@@ -31,6 +31,9 @@ class Asker(Protocol):
     async def coordinator(self) -> ClusterMetadata: ...
     async def server(self, address: Address, owned: Sequence[PartitionId]) -> ServerTold: ...
     async def node(self, node: ReplicaId, metadata: ClusterMetadata) -> StorageReport: ...
+    async def consumers(self) -> ConsumersTold | None:
+        """Return the consumers; None: no server of this release tells of them."""
+        ...
 
 
 class ClusterAsker:
@@ -58,3 +61,6 @@ class ClusterAsker:
         return await ask_storage(
             self._host, node, metadata.placement.admin_ports, params, seconds=NODE_SECONDS_MAX
         )
+
+    async def consumers(self) -> ConsumersTold | None:
+        return None

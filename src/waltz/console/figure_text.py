@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
+
 
 def count_text(value: float | None) -> str:
     """Return a whole number for people; a dash if it is not known."""
     return "\N{EN DASH}" if value is None else f"{value:,.0f}"
+
+
+def mark_text(mark: int | None) -> str:
+    """Return the ID of a last transaction: `none` for that of an empty log."""
+    return "none" if mark == -1 else count_text(mark)
 
 
 def rate_text(value: float | None) -> str:
@@ -23,6 +30,24 @@ def age_text(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s ago"
     return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+
+
+def span_text(least: float | None, most: float | None, *, is_current: bool) -> str:
+    """Return a lag that is known within bounds: `3 s`, `3 to 5 s`, `at most 5 s`, `3 s or more`."""
+    if least is None:
+        return "\N{EN DASH}"
+    if most is None:
+        return f"{_span(floor(least))} or more"
+    low, high = floor(least), ceil(most)
+    if not is_current:
+        return f"at most {_span(high)}"
+    return _span(high) if high - low <= 1 else f"{_span(low)} to {_span(high)}"
+
+
+def _span(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min {seconds % 60} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def size_text(value: float | None) -> str:

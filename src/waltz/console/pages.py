@@ -16,13 +16,17 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from waltz.console.answers import ConsumerAnswer
 from waltz.console.figure_text import (
     age_text,
     count_text,
+    mark_text,
     milliseconds_text,
     rate_text,
     size_text,
+    span_text,
 )
+from waltz.console.picture import Health
 from waltz.console.plain_text import plain
 
 START, END = "\ufdd0", "\ufdd1"
@@ -113,13 +117,19 @@ def environment() -> Environment:
     )
     found.filters |= {
         "count": count_text,
+        "mark": mark_text,
         "rate": rate_text,
         "age": age_text,
         "size": size_text,
         "milliseconds": milliseconds_text,
         "plain": plain,
     }
-    found.globals |= {"glyphs": GLYPHS, "meanings": MEANINGS}
+    found.globals |= {
+        "glyphs": GLYPHS,
+        "meanings": MEANINGS,
+        "consumer_state": consumer_state,
+        "consumer_lag": consumer_lag,
+    }
     return found
 
 
@@ -148,6 +158,24 @@ def render(template: str, layout: str = "", **context: Any) -> Rendered:
     found = environment().get_template(template)
     page.html = found.render(live=live, region=region, chart=chart, **context)
     return page
+
+
+def consumer_lag(consumer: ConsumerAnswer) -> str:
+    """Return how far a consumer is behind by time."""
+    if consumer.is_current and consumer.lag_transactions == 0:
+        return "0 s"
+    return span_text(
+        consumer.lag_least_seconds, consumer.lag_most_seconds, is_current=consumer.is_current
+    )
+
+
+def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:
+    """Return how a consumer stands, and in which words."""
+    if not consumer.addresses:
+        return Health.IMPAIRED, "not connected"
+    if consumer.lag_transactions is None or not consumer.is_current:
+        return Health.UNKNOWN, "not known how far"
+    return Health.WELL, "follows" if consumer.lag_transactions else "up to date"
 
 
 def chart_points(points: Any, now: float) -> tuple[list[float], list[float]]:

@@ -17,6 +17,7 @@ from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.replica_standing import UNASKED, ReplicaView, view_replicas
 from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, NodeTold, ServerTold, Told
+from waltz.console.node_figures import ReplicaFigures
 from waltz.console.plain_text import plain
 from waltz.console.waiting import Cause, no_server, takes_none, takes_some, unknown, well
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
@@ -57,6 +58,8 @@ class ReplicaPicture:
     def health(self) -> Health:
         if self.standing == UNASKED:
             return Health.UNKNOWN
+        if self.standing in ("silent", "absent"):
+            return Health.DOWN
         return Health.WELL if self.standing == "current" else Health.IMPAIRED
 
 
@@ -177,6 +180,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         for server_id in sorted(metadata.membership.descriptors)
     )
     nodes = tuple(_node(answers, metadata, node) for node in metadata.replicas())
+    seen = {node: _seen(answers, node) for node in metadata.replicas()}
     holding: dict[PartitionId, list[ReplicaId]] = {}
     for node in metadata.replicas():
         for number in metadata.placement.partitions[node]:
@@ -187,7 +191,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         for number in held
     }
     partitions = tuple(
-        _partition(answers, metadata, number, owners.get(number), holding.get(number, []))
+        _partition(answers, metadata, seen, number, owners.get(number), holding.get(number, []))
         for number in map(PartitionId, range(metadata.partition_count))
     )
     notices = _notices(coordinator, servers, nodes, partitions)
@@ -196,7 +200,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         plain(metadata.name, 80),
         str(metadata.cluster_key),
         _worst([*(each.health for each in notices), Health.WELL]),
-        _headline(notices, partitions),
+        _headline(notices, partitions, servers, nodes),
         coordinator,
         told.age(now),
         servers,
@@ -218,7 +222,10 @@ def _coordinator(told: Told[ClusterMetadata], now: float) -> Notice:
     if why is None:
         return Notice(Health.WELL, "The coordinator answers.", "/")
     if told.answer is None:
-        return Notice(Health.UNKNOWN, f"the coordinator: {plain(why)}", "/")
+        text = "the coordinator has not answered yet."
+        if told.trouble is not None:
+            text = f"the coordinator does not answer ({plain(why)})."
+        return Notice(Health.UNKNOWN, text, "/")
     age = told.age(now) or 0.0
     text = (
         f"The coordinator does not answer ({plain(why)}): the layout shown here is {age:.0f} s old,"
@@ -329,6 +336,7 @@ def _told(report: StorageReport) -> tuple[str, ...]:
 def _partition(
     answers: ClusterAnswers,
     metadata: ClusterMetadata,
+    seen: Mapping[ReplicaId, _SeenNode],
     number: PartitionId,
     owner: ServerId | None,
     holding: Sequence[ReplicaId],
@@ -341,7 +349,7 @@ def _partition(
     if found is not None and found.reports is not None:
         report = found.reports.reports.get(number)
     views = view_replicas(holding, report)
-    health, cause = _judged(answers, metadata, number, address, told, report, views)
+    health, cause = _judged(answers, metadata, seen, number, address, told, report, views)
     is_taken = owner is not None and descriptor is not None
     takes_appends = {1: True, 0: False}.get(-1 if report is None else report.writable)
     return PartitionPicture(
@@ -357,13 +365,14 @@ def _partition(
         None if report is None else answers.rates.get(number),
         told.age(answers.now),
         None if report is None or report.reason is None else plain(report.reason, 500),
-        tuple(_replica(answers, number, view) for view in views),
+        tuple(_replica(seen[ReplicaId(view.replica_id)], number, view) for view in views),
     )
 
 
 def _judged(
     answers: ClusterAnswers,
     metadata: ClusterMetadata,
+    seen: Mapping[ReplicaId, _SeenNode],
     number: PartitionId,
     address: Address | None,
     told: Told[ServerTold],
@@ -388,13 +397,11 @@ def _judged(
         return Health.UNKNOWN, unknown(f"{server} cannot say: {plain(found.silence)}")
     if report is None:
         return Health.UNKNOWN, unknown(f"{server} does not report on it: it may have just moved")
-    named = [(_name(answers, view.replica_id), view) for view in views]
-    away = frozenset(
-        view.replica_id for view in views if _is_away(answers, ReplicaId(view.replica_id))
-    )
+    if report.writable == 1 and views and all(view.is_current for view in views):
+        return Health.WELL, well()
+    named = [(seen[ReplicaId(view.replica_id)].name, view) for view in views]
+    away = {view.replica_id for view in views if seen[ReplicaId(view.replica_id)].is_away}
     if report.writable == 1:
-        if views and all(view.is_current for view in views):
-            return Health.WELL, well()
         is_unsure = all(view.is_current or not view.is_fault for view in views)
         health = Health.UNKNOWN if is_unsure else Health.IMPAIRED
         return health, takes_some(named, away)
@@ -405,20 +412,30 @@ def _judged(
     return Health.UNKNOWN, unknown(reason)
 
 
-def _is_away(answers: ClusterAnswers, node: ReplicaId) -> bool:
-    """Return whether the node has just failed to answer this process, too."""
+@dataclass(frozen=True, slots=True)
+class _SeenNode:
+    """A storage node as it is named and has just answered, for its replicas of all partitions.
+    `is_away`: it has just failed to answer this process."""
+
+    name: str
+    is_away: bool
+    partitions: Mapping[PartitionId, ReplicaFigures]
+
+
+def _seen(answers: ClusterAnswers, node: ReplicaId) -> _SeenNode:
     told = answers.nodes.get(node)
     found = None if told is None else told.known(answers.now)
-    return found is not None and found.report.trouble is not None
+    return _SeenNode(
+        _name(answers, node),
+        found is not None and found.report.trouble is not None,
+        {} if found is None or found.figures is None else found.figures.partitions,
+    )
 
 
-def _replica(answers: ClusterAnswers, number: PartitionId, view: ReplicaView) -> ReplicaPicture:
-    told = answers.nodes.get(ReplicaId(view.replica_id))
-    found = None if told is None else told.known(answers.now)
-    figures = None if found is None or found.figures is None else found.figures
-    own = None if figures is None else figures.partitions.get(number)
+def _replica(node: _SeenNode, number: PartitionId, view: ReplicaView) -> ReplicaPicture:
+    own = node.partitions.get(number)
     return ReplicaPicture(
-        _name(answers, view.replica_id),
+        node.name,
         view.replica_id,
         view.standing,
         plain(view.text, 500),
@@ -469,32 +486,47 @@ def _said(subject: str, text: str) -> str:
 def _headline(
     notices: Sequence[Notice],
     partitions: Sequence[PartitionPicture],
+    servers: Sequence[ServerPicture],
+    nodes: Sequence[NodePicture],
 ) -> str:
     """Return the state of the cluster in one sentence."""
     count = len(partitions)
-    whole = (
-        "the partition takes appends on all its replicas"
-        if count == 1
-        else f"all {count} partitions take appends on all their replicas"
+    down, unsure, impaired = (
+        sum(each.health is health for each in partitions)
+        for health in (Health.DOWN, Health.UNKNOWN, Health.IMPAIRED)
     )
-    if not notices:
-        return f"{whole[0].upper()}{whole[1:]}."
-    down = sum(each.health is Health.DOWN for each in partitions)
-    unsure = sum(each.health is Health.UNKNOWN for each in partitions)
-    impaired = sum(each.health is Health.IMPAIRED for each in partitions)
     parts = []
     if down:
-        parts.append(f"{down} of {count} partitions take no appends")
-    if unsure:
-        parts.append(f"{unsure} of {count} are unknown" if parts else
-                     f"the state of {unsure} of {count} partitions is not known")  # fmt: skip
-    if impaired:
+        parts.append(f"{_share(down, count, 'partition')} no appends")
+    if unsure and unsure == count:
+        parts.append("no partition is known to take appends")
+    elif unsure:
+        parts.append(f"it is not known whether {_share(unsure, count, 'partition')} appends")
+    if impaired and impaired == count:
+        parts.append(f"{_share(count, count, 'partition')} appends, with fewer replicas")
+    elif impaired:
         parts.append(
-            f"{impaired} take appends with fewer replicas"
+            f"{impaired} take{'s' if impaired == 1 else ''} appends with fewer replicas"
             if parts
-            else f"all partitions take appends, {impaired} of {count} with fewer replicas"
+            else f"all {count} partitions take appends, {impaired} with fewer replicas"
         )
     if not parts:
-        parts.append(f"{whole}; something else needs attention")
-    text = ", ".join(parts)
+        replicas = "all its replicas" if count == 1 else "all their replicas"
+        parts.append(f"{_share(count, count, 'partition')} appends on {replicas}")
+    for rows, noun in ((servers, "server"), (nodes, "storage node")):
+        gone = sum(each.health is Health.DOWN for each in rows)
+        if gone:
+            verb = "is" if gone == 1 else "are"
+            some = f"{gone} of {len(rows)} {noun}s" if len(rows) > 1 else f"the {noun}"
+            parts.append(f"{some} {verb} away")
+    if notices and len(parts) == 1 and not (down or unsure or impaired):
+        parts.append("something else needs attention")
+    text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _share(some: int, count: int, noun: str) -> str:
+    """Return `2 of 4 partitions take`, with the verb."""
+    if some == count:
+        return f"the {noun} takes" if count == 1 else f"all {count} {noun}s take"
+    return f"{some} of {count} {noun}s take{'s' if some == 1 else ''}"

@@ -23,6 +23,8 @@ MARKS_IN_A_ROW_MAX: Final = 2
 def plain(text: object, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
     """Return `text` as one line of visible characters."""
     given = text if isinstance(text, str) else str(text)
+    if len(given) <= characters_max and given.isascii() and given.isprintable():
+        return given  # almost every text, and nothing in it to look at one by one
     shown = []
     marks = 0
     for character in given[:characters_max]:

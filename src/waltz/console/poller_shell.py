@@ -16,10 +16,12 @@ from typing import Final, TypeVar
 
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.console.answers import (
+    CONSUMERS_FRESH_SECONDS,
     COORDINATOR_FRESH_SECONDS,
     NODE_FRESH_SECONDS,
     SERVER_FRESH_SECONDS,
     ClusterAnswers,
+    ConsumersTold,
     NodeTold,
     ServerTold,
     Told,
@@ -37,6 +39,9 @@ ROUND_SECONDS: Final = 1.0
 
 COORDINATOR_SECONDS: Final = 5.0
 """Seconds between two questions to the coordinator, which reads a node per partition."""
+
+CONSUMERS_SECONDS: Final = 3.0
+"""Seconds between two questions for consumers."""
 
 NODE_SECONDS: Final = 2.0
 """Seconds between two questions to one storage node, at least."""
@@ -75,8 +80,11 @@ class ClusterPoller:
         self._coordinator: Told[ClusterMetadata] = Told(fresh_seconds=COORDINATOR_FRESH_SECONDS)
         self._servers: dict[Address, Told[ServerTold]] = {}
         self._nodes: dict[ReplicaId, Told[NodeTold]] = {}
+        self._consumers: Told[ConsumersTold | None] = Told(fresh_seconds=CONSUMERS_FRESH_SECONDS)
         self._asked: dict[Hashable, float] = {}
         self._under_way: dict[Hashable, asyncio.Task[None]] = {}
+        self.last = self.answers()
+        self.picture = picture_of(self.last)
         self._viewers = 0
         self._looked_at = float("-inf")
         self._running: asyncio.Task[None] | None = None
@@ -87,7 +95,7 @@ class ClusterPoller:
         return self._viewers
 
     def answers(self) -> ClusterAnswers:
-        """Return the answers as they are now."""
+        """Return the answers as they are now; the last picture is made of `last`."""
         now = self._clock.now()
         return ClusterAnswers(
             now,
@@ -96,21 +104,22 @@ class ClusterPoller:
             dict(self._nodes),
             self._names,
             self.history.rates(now),
+            _known_consumers(self._consumers),
         )
 
-    def picture(self) -> ClusterPicture:
-        return picture_of(self.answers())
-
-    async def look(self) -> ClusterPicture:
-        """Return the picture now; the first viewer after a pause waits for answers."""
+    async def look(self, seconds_max: float = FIRST_SECONDS_MAX) -> ClusterPicture:
+        """Return the picture now; the first viewer after a pause waits for answers, at most
+        `seconds_max`."""
         self._looked_at = self._clock.now()
         was_running = self._running is not None
         self._run()
         if not was_running:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FIRST_SECONDS_MAX):
+                async with asyncio.timeout(seconds_max):
                     await self._first_answers()
-        return self.picture()
+        if self.number == 0 or self._clock.now() - self.last.now > ROUND_SECONDS:
+            self._draw()
+        return self.picture
 
     async def pictures(self) -> AsyncGenerator[ClusterPicture, None]:
         """Yield a picture after each round, for as long as the caller looks."""
@@ -118,7 +127,7 @@ class ClusterPoller:
             while True:
                 changed = self._changed
                 await changed.wait()
-                yield self.picture()
+                yield self.picture
 
     async def stop(self) -> None:
         """End all questions. Idempotent."""
@@ -164,10 +173,15 @@ class ClusterPoller:
         finally:
             self._running = None
 
-    def _publish(self) -> None:
-        now = self._clock.now()
-        self.history.note_total(now, self.picture().rate)
+    def _draw(self) -> None:
+        """Make the picture anew, once for all viewers."""
+        self.last = self.answers()
+        self.picture = picture_of(self.last)
         self.number += 1
+
+    def _publish(self) -> None:
+        self._draw()
+        self.history.note_total(self.last.now, self.picture.rate)
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -187,6 +201,7 @@ class ClusterPoller:
             pause = min(pause, SECONDS_BETWEEN_MAX)
             self._servers.setdefault(address, Told(fresh_seconds=SERVER_FRESH_SECONDS + pause))
             self._ask(address, pause, partial(self._ask_server, address, held))
+        self._ask("consumers", CONSUMERS_SECONDS, self._ask_consumers)
         nodes = metadata.replicas()
         pause = min(max(NODE_SECONDS, len(nodes) / NODES_PER_SECOND), SECONDS_BETWEEN_MAX)
         for node in nodes:
@@ -217,6 +232,9 @@ class ClusterPoller:
 
     async def _ask_coordinator(self) -> None:
         self._coordinator = await _told(self._clock, self._coordinator, self._asker.coordinator())
+
+    async def _ask_consumers(self) -> None:
+        self._consumers = await _told(self._clock, self._consumers, self._asker.consumers())
 
     async def _ask_server(self, address: Address, held: list[PartitionId]) -> None:
         before = self._servers[address]
@@ -251,6 +269,13 @@ class ClusterPoller:
         told = await _told(self._clock, before, answer())
         if node in self._nodes:
             self._nodes[node] = told
+
+
+def _known_consumers(told: Told[ConsumersTold | None]) -> Told[ConsumersTold] | None:
+    """Return what is known of consumers; None: nobody tells of them."""
+    if told.answer is None and told.trouble is None:
+        return None
+    return Told(told.answer, told.asked_at, told.trouble, told.fresh_seconds)
 
 
 async def _told(clock: Clock, before: Told[T], asking: Awaitable[T]) -> Told[T]:

@@ -12,6 +12,7 @@ from rich.text import Text
 from waltz.console.figure_text import (
     age_text,
     count_text,
+    mark_text,
     milliseconds_text,
     rate_text,
     size_text,
@@ -31,12 +32,21 @@ SIGNS: Final = {
     Health.DOWN: "■",
 }
 
+WIDE: Final = 110
+"""Columns of a terminal from which on all figures are shown."""
+
+STATE_WIDTH_MIN: Final = 24
+"""Columns of the words on a state: narrower, they cannot be read."""
+
 LINES_MIN: Final = 4
 """Rows of a table at least, however small the terminal is."""
 
 
-def screen(picture: ClusterPicture, lines_max: int | None = None) -> RenderableType:
-    """Return what fits into `lines_max` lines, the worst first; None: everything, by number."""
+def screen(
+    picture: ClusterPicture, lines_max: int | None = None, *, width: int = WIDE
+) -> RenderableType:
+    """Return what fits into `lines_max` lines, the worst first; None: everything, by number. A
+    terminal narrower than `WIDE` has fewer columns."""
     parts: list[RenderableType] = [_title(picture)]
     parts += [_marked(each.health, each.text) for each in picture.notices]
     if picture.more_notices:
@@ -48,9 +58,9 @@ def screen(picture: ClusterPicture, lines_max: int | None = None) -> RenderableT
         nodes = _worst_first(nodes)[: max(LINES_MIN, left // 3)]
         partitions = _worst_first(partitions)[: max(LINES_MIN, left - len(nodes))]
     if nodes:
-        parts += [Text(), _nodes(nodes, len(picture.nodes))]
+        parts += [Text(), _nodes(nodes, len(picture.nodes), is_wide=width >= WIDE)]
     if partitions:
-        parts += [Text(), _partitions(partitions, len(picture.partitions))]
+        parts += [Text(), _partitions(partitions, len(picture.partitions), is_wide=width >= WIDE)]
     return Group(*parts)
 
 
@@ -73,22 +83,39 @@ def _marked(health: Health, text: str) -> Text:
     return Text.assemble((f"{SIGNS[health]} ", STYLES[health]), text)
 
 
-def _table(*headings: str, left: int) -> Table:
+def _table(columns: Sequence[tuple[str, bool]], *, is_wide: bool) -> Table:
+    """Return a table; each column has its heading, and whether a narrow terminal has it, too."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for index, heading in enumerate(headings):
+    for index, (heading, is_always) in enumerate(columns):
+        if not (is_wide or is_always):
+            continue
+        is_state = index == 1
         table.add_column(
-            heading, justify="left" if index < left else "right", no_wrap=index != left - 1
+            heading,
+            justify="left" if index < 2 else "right",
+            no_wrap=not is_state,
+            min_width=STATE_WIDTH_MIN if is_state else None,
         )
     return table
 
 
-def _nodes(nodes: Sequence[NodePicture], count: int) -> Table:
-    heading = f"storage node ({len(nodes)} of {count})" if len(nodes) < count else "storage node"
-    table = _table(
-        heading, "state", "partitions", "free disk", "write and sync", "damaged", "told", left=2
+def _heading(noun: str, shown: int, count: int) -> str:
+    return f"{noun} ({shown} of {count})" if shown < count else noun
+
+
+def _nodes(nodes: Sequence[NodePicture], count: int, *, is_wide: bool) -> Table:
+    columns = (
+        (_heading("storage node", len(nodes), count), True),
+        ("state", True),
+        ("partitions", False),
+        ("free disk", True),
+        ("write and sync", False),
+        ("damaged", False),
+        ("told", True),
     )
+    table = _table(columns, is_wide=is_wide)
     for node in nodes:
-        table.add_row(
+        cells = (
             Text(node.name),
             _marked(node.health, node.text),
             str(node.partitions),
@@ -97,26 +124,44 @@ def _nodes(nodes: Sequence[NodePicture], count: int) -> Table:
             count_text(node.damaged_records),
             age_text(node.age_seconds),
         )
+        _add(table, columns, cells, is_wide=is_wide)
     return table
 
 
-def _partitions(partitions: Sequence[PartitionPicture], count: int) -> Table:
-    is_part = len(partitions) < count
-    heading = f"partition ({len(partitions)} of {count})" if is_part else "partition"
-    table = _table(
-        heading, "state", "server", "last commit", "per second", "session", "replicas", "told",
-        left=3,
-    )  # fmt: skip
+def _partitions(partitions: Sequence[PartitionPicture], count: int, *, is_wide: bool) -> Table:
+    columns = (
+        (_heading("partition", len(partitions), count), True),
+        ("state", True),
+        ("server", False),
+        ("last commit", True),
+        ("per second", True),
+        ("session", False),
+        ("replicas", True),
+        ("told", True),
+    )
+    table = _table(columns, is_wide=is_wide)
     for each in partitions:
         current = each.current_replicas
-        table.add_row(
+        cells = (
             str(each.partition_id),
             _marked(each.health, each.word),
             Text(each.server or "none"),
-            count_text(each.mark),
+            mark_text(each.mark),
             rate_text(each.rate),
             count_text(each.session_id),
             "unknown" if current is None else f"{current} of {len(each.replicas)}",
             age_text(each.age_seconds),
         )
+        _add(table, columns, cells, is_wide=is_wide)
     return table
+
+
+def _add(
+    table: Table,
+    columns: Sequence[tuple[str, bool]],
+    cells: Sequence[str | Text],
+    *,
+    is_wide: bool,
+) -> None:
+    pairs = zip(columns, cells, strict=True)
+    table.add_row(*(cell for (_, is_always), cell in pairs if is_wide or is_always))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -191,20 +192,38 @@ def _node(picture: ClusterPicture, node: NodePicture, target: str) -> Rendered:
 
 
 def _consumers(view: View) -> Rendered:
-    told = view.answers.consumers
-    found: list[ConsumerAnswer] | None = None
-    trouble = None
+    told, now = view.answers.consumers, view.answers.now
+    found: list[ConsumerAnswer] = []
+    troubles: list[str] = []
     if told is not None:
-        trouble = told.why_unknown(view.answers.now)
-        found = sorted(
-            told.answer or (),
-            key=lambda each: (each.lag_seconds or 0.0, each.lag_transactions or 0),
-            reverse=True,
-        )[:CONSUMERS_MAX]
+        known = told.known(now)
+        if known is None:
+            troubles.append(f"It is not known who is connected: {told.why_unknown(now)}.")
+        else:
+            found = sorted(known.consumers, key=_furthest_behind_first)
+            troubles += [
+                f"The clients of server {view.picture.names.get(address, address)} are not known:"
+                f" {reason}."
+                for address, reason in known.unasked.items()
+            ]
+            if not known.is_complete or len(found) > CONSUMERS_MAX:
+                troubles.append("Not all consumers are shown: there are too many.")
     return _page(
-        "consumers.html", "/consumers", "/consumers", view.picture, consumers=found,
-        not_told=NOT_TOLD, trouble=None if trouble is None else plain(trouble),
+        "consumers.html", "/consumers", "/consumers", view.picture,
+        consumers=found[:CONSUMERS_MAX], not_told=NOT_TOLD if told is None else "",
+        troubles=list(map(plain, troubles)), age=None if told is None else told.age(now),
     )  # fmt: skip
+
+
+def _furthest_behind_first(consumer: ConsumerAnswer) -> tuple[float, float, str, int]:
+    """Return the place of a consumer: unknown lags come before known ones."""
+    behind, most = consumer.lag_transactions, consumer.lag_most_seconds
+    return (
+        -inf if behind is None else -(inf if most is None and behind else most or 0.0),
+        -(behind or 0),
+        consumer.name,
+        consumer.partition_id,
+    )
 
 
 def tail_page(picture: ClusterPicture, partition: int | None, *, with_data: bool) -> Rendered:

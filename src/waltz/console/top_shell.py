@@ -6,16 +6,19 @@ import contextlib
 import json
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.nodes import run_loop
-from waltz.console.asking_shell import ClusterAsker
+from waltz.console.asking_shell import SERVER_SECONDS_MAX, ClusterAsker
 from waltz.console.picture import ClusterPicture
 from waltz.console.poller_shell import ClusterPoller
 from waltz.console.serving_shell import known_names
+
+ONCE_SECONDS_MAX: Final = SERVER_SECONDS_MAX + 2.0
+"""Seconds that a single picture waits for every process to answer, or not to."""
 
 
 @click.command()
@@ -42,7 +45,7 @@ async def _follow(place: ClusterPlace, names: Any, *, is_once: bool, as_json: bo
         poller = ClusterPoller(host.clock, ClusterAsker(host, place.root), names)
         try:
             if is_once:
-                _print(await poller.look(), as_json=as_json)
+                _print(await poller.look(ONCE_SECONDS_MAX), as_json=as_json)
             else:
                 await _show(poller)
         finally:
@@ -57,7 +60,8 @@ def _print(picture: ClusterPicture, *, as_json: bool) -> None:
 
     from waltz.console.screen import screen
 
-    Console(highlight=False).print(screen(picture))
+    console = Console(highlight=False)
+    console.print(screen(picture, width=console.width))
 
 
 def picture_json(picture: ClusterPicture) -> dict[str, Any]:
@@ -72,15 +76,18 @@ def picture_json(picture: ClusterPicture) -> dict[str, Any]:
 
 async def _show(poller: ClusterPoller) -> None:
     picture = await poller.look()
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.live import Live
 
     from waltz.console.screen import screen
 
     console = Console(highlight=False)
     is_full = sys.stdout.isatty()
-    first = screen(picture, console.height if is_full else None)
-    with Live(first, console=console, screen=is_full, auto_refresh=False) as live:
+
+    def shown(picture: ClusterPicture) -> RenderableType:
+        return screen(picture, console.height if is_full else None, width=console.width)
+
+    with Live(shown(picture), console=console, screen=is_full, auto_refresh=False) as live:
         async with contextlib.aclosing(poller.pictures()) as pictures:
-            async for picture in pictures:
-                live.update(screen(picture, console.height if is_full else None), refresh=True)
+            async for found in pictures:
+                live.update(shown(found), refresh=True)

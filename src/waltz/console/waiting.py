@@ -85,11 +85,8 @@ def takes_none(
     missing = majority(count) - sum(view.takes_appends is True for _, view in named)
     if not named or missing <= 0:
         return Cause("takes no appends", "take no appends", reason)
-    unsure = sum(view.takes_appends is None for _, view in named)
     replicas = "one more replica is" if missing == 1 else f"{missing} more replicas are"
     needed = f"{replicas} needed for a majority"
-    if unsure:
-        needed += f", and it is not known of {unsure} whether they take appends"
     standings = _standings(named, away)
     because = f"{standings}; {needed}" if standings else f"{reason}; {needed}"
     return Cause("takes no appends", "take no appends", because)

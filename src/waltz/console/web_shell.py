@@ -25,7 +25,6 @@ from waltz.console.admission import HEADERS, refusal
 from waltz.console.live_tail_shell import LiveTails, TailKind
 from waltz.console.log_window_shell import LogWindow
 from waltz.console.pages import Rendered, Sent
-from waltz.console.picture import ClusterPicture
 from waltz.console.plain_text import plain
 from waltz.console.poller_shell import ClusterPoller
 from waltz.console.site import (
@@ -91,12 +90,13 @@ class Console:
         await self._tails.stop()
 
     async def _view(self) -> View:
-        picture = await self._poller.look()
-        return self._view_of(picture)
+        await self._poller.look()
+        return self._view_now()
 
-    def _view_of(self, picture: ClusterPicture) -> View:
+    def _view_now(self) -> View:
+        """Return the last picture with everything it was made from."""
         poller = self._poller
-        return View(poller.number, picture, poller.answers(), poller.history)
+        return View(poller.number, poller.picture, poller.last, poller.history)
 
     async def _page(self, request: Request) -> Response:
         view = await self._view()
@@ -162,8 +162,8 @@ class Console:
         """Yield what changes on a page, all of it first."""
         sent = Sent()
         async with contextlib.aclosing(self._poller.pictures()) as pictures:
-            async for picture in pictures:
-                page = self._site.page(target, self._view_of(picture))
+            async for _ in pictures:
+                page = self._site.page(target, self._view_now())
                 if page is None:
                     yield {"reload": True}
                     return

@@ -77,7 +77,7 @@ function drawChart(name, columns, isAnew = false) {
     width: box.clientWidth, height: 150, legend: { show: false }, cursor: { y: false },
     scales: { x: { time: false, range: (_, low) => [Math.min(low, -60), 0] }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map(seconds), space: 120 },
+      { ...axis, size: 30, values: (_, ticks) => ticks.map(seconds), space: 120 },
       { ...axis, size: 58, space: 28, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) },
     ],
     series: [{}, { stroke: colour("--accent"), width: 1.5, fill: colour("--accent-soft"), points: { show: false } }],
@@ -195,7 +195,7 @@ if (body) {
         link.textContent = Number(row.id).toLocaleString("en");
         const id = cell("", "n");
         id.append(link);
-        line.append(cell(row.partition, "n"), id, cell(row.header, "n"), cell(row.request));
+        line.append(cell(row.partition, "n"), id, cell(row.header, "n wide"), cell(row.request, "wide"));
         if (withData) line.append(cell(row.size.toLocaleString("en"), "n"), cell(row.data, "text"));
         body.prepend(line);
       }
