@@ -158,6 +158,12 @@ def test_a_transaction_of_a_running_cluster_is_explained(cluster: RunningCluster
         assert [each["copy"] for each in found["copies"]] == ["same"] * 3
         assert found["data_bytes"] == 4
         request_id = ":".join(map(str, found["request_id"].values()))
+
+        def is_noted() -> bool:
+            noted = run_waltz("explain", f"0:{written}", *where, "--json").stdout
+            return bool(json.loads(noted)["author"]["source"].startswith("a journal"))
+
+    wait_until(is_noted, "no journal has the client's name after it has gone")
     by_request = run_waltz("explain", request_id, *where)
     assert by_request.stdout.startswith(f"partition 0, transaction {written}: committed")
     beyond = run_waltz("explain", "0:99999", *where)

@@ -23,7 +23,7 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import FetchRecords
 from waltz.server.feeding.outbox import Send
 from waltz.server.server_partition import ServerPartition
-from waltz.server.server_partition_events import AppendToStore, PartitionEvent
+from waltz.server.server_partition_events import AppendToStore, ClientMounted, PartitionEvent
 from waltz.store.events import AppendsFailed, Committed, StoreOpened
 from waltz.types import Generation, SessionId
 from waltz.wire.client_protocol import ClientMessage, FeedData, MountResponse, MountState
@@ -51,6 +51,7 @@ class Bench:
         self.heard: dict[int, list[object]] = {}
         self.versions: dict[int, int] = {}
         self.reads: list[FetchRecords] = []
+        self.mounted: list[ClientMounted] = []
         self.others: list[object] = []
         if mark is not None:
             self.step(opened(mark))
@@ -67,6 +68,8 @@ class Bench:
                 self.versions[sender.connection_id] = 5 if sender.has_lasting_sequence else VERSION
         for effect in self.machine.step(events, self.now):
             match effect:
+                case ClientMounted():
+                    self.mounted.append(effect)
                 case Send(connection_id, parts):
                     assert connection_id not in heard, "one write per connection and step"
                     version = self.versions[connection_id]

@@ -144,6 +144,7 @@ def test_messages_of_a_replaced_connection_do_not_count() -> None:
     assert bench.say(mount(connection_sequence=1), connection=2, sequence=1) == [READY]
     assert bench.say(append(2), feed_request()) == []
     assert bench.store == []
+    assert [each.connection_id for each in bench.mounted] == [1, 2]
     assert bench.others == [
         CloseClientConnection(1, "a newer connection of its client has taken its place"),
         RequestsDropped(1, "stale connection", 2),
@@ -155,6 +156,7 @@ def test_messages_of_a_replaced_connection_do_not_count() -> None:
 def test_append_without_a_mount_is_ignored() -> None:
     bench = Bench()
     assert bench.say(append(1)) == []
+    assert bench.mounted == []
     assert bench.store == []
 
 

@@ -121,6 +121,8 @@ def test_the_latest_note_of_a_client_counts() -> None:
     ]
     facts = JournalFacts([*notes, RecordsRepaired(t(1), t(2), 13)])
     assert facts.client(ClientId(1)) == notes[2]
+    assert facts.client(ClientId(1), 11) == notes[0], "what it was called when it wrote"
+    assert facts.client(ClientId(1), 9) is None
     assert facts.client(ClientId(3)) is None
     assert facts.clients == [notes[2], notes[1]]
     assert facts.repairs == [RecordsRepaired(t(1), t(2), 13)]

@@ -35,6 +35,10 @@ from waltz.wire.report_protocol import RefusalsReport
 REFUSALS_EXPLAINED_MAX: Final = 1_000
 """Refused appends that are counted for one transaction."""
 
+NOTE_LATE_MILLISECONDS: Final = 5_000
+"""A client's note is made a moment after its mount, perhaps after its first transactions, and by
+another clock than theirs."""
+
 
 class CopyStanding(StrEnum):
     """A copy of the record, as its node has just read it."""
@@ -149,7 +153,7 @@ async def explain_transaction(
         author, author_trouble = None, "no record, so no author"
         if record is not None:
             author, author_trouble = await _author(
-                host, root, journals, partition_id, transaction_id, record.request_id.client_id
+                host, root, journals, times, partition_id, record.request_id.client_id
             )
     refusals, refusals_trouble = None, server_trouble
     if server is not None:
@@ -279,15 +283,16 @@ async def _author(
     host: Host,
     root: str,
     journals: ClusterJournals,
+    times: TransactionTimes,
     partition_id: PartitionId,
-    transaction_id: TransactionId,
     client_id: ClientId,
 ) -> tuple[Author | None, str]:
     """Return the client; or None, and which servers were not asked."""
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
     addresses = {each.address for each in membership.descriptors.values()}
     answers = await ask_all_clients(host, sorted(addresses))
-    noted = await journals.client(partition_id, client_id, transaction_id)
+    until = times.not_after if times.not_after is None else times.not_after + NOTE_LATE_MILLISECONDS
+    noted = await journals.client(partition_id, client_id, times.transaction_id, until)
     found = author_of(client_id, partition_id, answers, noted)
     return found, "" if found is not None else _author_trouble(answers.values())
 

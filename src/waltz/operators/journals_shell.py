@@ -197,13 +197,18 @@ class ClusterJournals:
         return TransactionAt(TransactionId(low), TransactionId(later or 0) if is_later else None)
 
     async def client(
-        self, partition_id: PartitionId, client_id: ClientId, near: TransactionId
+        self,
+        partition_id: PartitionId,
+        client_id: ClientId,
+        near: TransactionId,
+        until: int | None = None,
     ) -> ClientNoted | None:
-        """Return the note of a client in the journals next to a transaction; None: no node that
-        tells has one. Raises CoordinatorLostError."""
+        """Return the note of a client in the journals next to a transaction, and with `until` the
+        latest that was made by that time; None: no node that tells has one. Raises
+        CoordinatorLostError."""
         for replica in await self.replicas(partition_id):
             answer = await self.ask(replica, near, near)
-            found = None if answer.facts is None else answer.facts.client(client_id)
+            found = None if answer.facts is None else answer.facts.client(client_id, until)
             if found is not None:
                 return found
         return None

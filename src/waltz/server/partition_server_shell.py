@@ -17,6 +17,8 @@ from waltz.errors import UnreadableError, WaltzError
 from waltz.host import Host
 from waltz.limits import SERVER_MAILBOX_EVENTS_MAX, SMALL_BYTES_MAX
 from waltz.machine_shell import Lane, Mailbox, Turns
+from waltz.server.clients.client_notes import NOTES_PAUSE_SECONDS, ClientNotes
+from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.feeding.fetches import UNREADABLE_MAX, FetchRecords
 from waltz.server.feeding.outbox import Part, Send
@@ -24,6 +26,7 @@ from waltz.server.server_metrics import ServerPartitionState
 from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
     AppendToStore,
+    ClientMounted,
     CloseClientConnection,
     PartitionEffect,
     PartitionEvent,
@@ -59,6 +62,10 @@ class PartitionClients(Protocol):
 
     def note_backlog(self, opening: int, effect: BacklogEffect) -> None: ...
 
+    def facts(self, connection_id: int) -> ConnectionFacts | None:
+        """Return what operators are told of the connection; None: it is gone."""
+        ...
+
 
 class RunningPartition:
     """Runs the machine of one partition next to its store."""
@@ -91,6 +98,8 @@ class RunningPartition:
         self._is_hurried = False
         """Whether what a step brings about goes on at once."""
         self._store = store(self._take_from_store)
+        self._notes = ClientNotes()
+        self._telling: asyncio.Task[None] | None = None
         self._reads: dict[FetchRecords, asyncio.Task[None]] = {}
         self._unreadable_told: dict[TransactionId, None] = {}
         """Those of which it was told lately that no replica can give them."""
@@ -102,6 +111,8 @@ class RunningPartition:
             self._group = group
             await self._turns.run()
             self._store.close()
+            if self._telling is not None:
+                self._telling.cancel()
             for read in self._reads.values():
                 read.cancel()
 
@@ -163,6 +174,10 @@ class RunningPartition:
                 self._store.append(records, at_once=self._is_hurried)
             case FetchRecords():
                 self._reads[effect] = self._group.create_task(self._read(effect))
+            case ClientMounted(connection_id, client_id):
+                facts = self._clients.facts(connection_id)
+                if facts is not None and self._notes.add(client_id, facts):
+                    self._telling = self._group.create_task(self._tell_replicas())
             case CloseClientConnection(connection_id, reason):
                 self._clients.cut_off(connection_id, reason)
             case WorkedOff() | StopReading() | ResumeReading():
@@ -177,6 +192,11 @@ class RunningPartition:
                 )
             case _:
                 assert_never(effect)
+
+    async def _tell_replicas(self) -> None:
+        """Have the journals note the clients that have mounted just now."""
+        await asyncio.sleep(NOTES_PAUSE_SECONDS)
+        self._store.note_clients(self._notes.take())
 
     async def _read(self, wanted: FetchRecords) -> None:
         first, count_max, with_data = (

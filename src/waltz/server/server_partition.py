@@ -44,6 +44,7 @@ from waltz.server.feeding.transaction_data import DataRequests
 from waltz.server.server_metrics import ServerPartitionCounters, ServerPartitionState
 from waltz.server.server_partition_events import (
     AppendToStore,
+    ClientMounted,
     CloseClientConnection,
     ConnectionDrained,
     ConnectionLost,
@@ -423,6 +424,7 @@ class ServerPartition:
             self._reject(peer, "mount", request.client_high_water_mark)
         else:
             self._feeds.expect_mount(peer.connection_id, request.request_id)
+            self._effects.append(ClientMounted(peer.connection_id, peer.client_id))
             return True
         return False
 

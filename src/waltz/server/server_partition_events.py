@@ -15,7 +15,7 @@ from waltz.server.feeding.backlog import BacklogEffect
 from waltz.server.feeding.fetches import FetchRecords
 from waltz.server.feeding.outbox import Send
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.types import TransactionId
+from waltz.types import ClientId, TransactionId
 from waltz.wire.header_columns import HeaderColumns
 
 # What it hears, besides MessagesReceived and the events of the store
@@ -102,6 +102,14 @@ class CloseClientConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientMounted:
+    """The connection speaks for its client now; for people who ask later who it was."""
+
+    connection_id: int
+    client_id: ClientId
+
+
+@dataclass(frozen=True, slots=True)
 class RequestsDropped:
     """Requests got no answer, as the protocol has it; for logs and counters only."""
 
@@ -111,5 +119,11 @@ class RequestsDropped:
 
 
 PartitionEffect: TypeAlias = (
-    Send | AppendToStore | FetchRecords | CloseClientConnection | RequestsDropped | BacklogEffect
+    Send
+    | AppendToStore
+    | FetchRecords
+    | ClientMounted
+    | CloseClientConnection
+    | RequestsDropped
+    | BacklogEffect
 )

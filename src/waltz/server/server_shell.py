@@ -43,7 +43,6 @@ from waltz.server.clients.mark_keeping_shell import MarkKeeper
 from waltz.server.clients.mounted_clients import (
     AppliedByClients,
     ClientsLook,
-    ConnectionFacts,
     Looking,
     told_lag,
 )
@@ -430,12 +429,8 @@ class Server:
                 for _, partition in sorted(self._partitions.running.items()):
                     for _ in looking.take(partition.machine.facts(clock.now()), clock.now()):
                         await asyncio.sleep(0)
-                self._look = looking.end(self._facts_of, clock.now())
+                self._look = looking.end(self._clients.facts, clock.now())
             return self._look
-
-    def _facts_of(self, connection_id: int) -> ConnectionFacts | None:
-        client = self._clients.find(connection_id)
-        return None if client is None else client.facts()
 
     async def _tell_operator(self, message: Message) -> Part:
         """Answer a question of people and tools."""

@@ -14,6 +14,7 @@ from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
+    NoteClients,
     ReadFromReplica,
     ReadHeaders,
     ReadToRepair,
@@ -35,6 +36,7 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
+    NoteClientsRequest,
     RecordHeaderListRequest,
     RecordHeaderListResponse,
     RecordListRequest,
@@ -54,7 +56,7 @@ FENCED: Final = re.compile(r"session id\b.{0,40}? has changed to (\d{1,18})\b", 
 
 
 def message_for(
-    request: ReplicaRequest | ReadHeaders,
+    request: ReplicaRequest | ReadHeaders | NoteClients,
     link: ReplicaLink,
     partition_id: PartitionId,
     sequence_number: int,
@@ -82,6 +84,8 @@ def message_for(
             return RepairRequest(*head, records=batch)
         case AcceptDamage(damaged):
             return AcceptDamageRequest(*head, damaged=damaged)
+        case NoteClients(clients):
+            return NoteClientsRequest(*head, clients=clients)
         case _:
             assert_never(request)
 
@@ -101,7 +105,7 @@ class RequestFrames:
 
     def frame(
         self,
-        request: ReplicaRequest | ReadHeaders,
+        request: ReplicaRequest | ReadHeaders | NoteClients,
         link: ReplicaLink,
         wire: Link,
         sequence_number: int,

@@ -47,6 +47,7 @@ from waltz.store.requests import (
     AskCondition,
     ConnectReplica,
     DropReplica,
+    NoteClients,
     ReadFromReplica,
     ReadHeaders,
     ReadMetadata,
@@ -79,7 +80,7 @@ from waltz.store.storage_connections_shell import StorageConnections as StorageC
 from waltz.store.storage_connections_shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.header_columns import HeaderColumns, header_columns
-from waltz.wire.storage_protocol import StorageMessage
+from waltz.wire.storage_protocol import ClientNote, StorageMessage
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +148,14 @@ class StorePartition:
             self._turns.take_in_order(event)
         finally:
             self._is_hurried = False
+
+    def note_clients(self, clients: Sequence[ClientNote]) -> None:
+        """Have the journals of the replicas note clients: of those that keep one and are connected.
+        Nobody waits for it, and nothing depends on it."""
+        request = NoteClients(tuple(clients))
+        for link, exchange in list(self._exchanges.items()):
+            if exchange.keeps_notes and exchange.ended is None:
+                exchange.request(partial(self._frames.frame, request, link), lambda _: None)
 
     def close(self) -> None:
         """Stop at once. What is undecided stays so: the next owner's recovery decides it."""

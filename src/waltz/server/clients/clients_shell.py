@@ -310,6 +310,11 @@ class Clients:
         """The number of times that a client was no longer read."""
         return self._under_way.stop_count
 
+    def facts(self, connection_id: int) -> ConnectionFacts | None:
+        """Return what operators are told of the connection; None: it is gone."""
+        client = self.find(connection_id)
+        return None if client is None else client.facts()
+
     def find(self, connection_id: int) -> ConnectedClient | None:
         return self._clients.get(connection_id)
 
