@@ -201,6 +201,7 @@ HOSTILE_LABELS = (
     label_extension(ClientLabel("a\x1b[2Jb"))[1],
     label_extension(ClientLabel("../../store"))[1],
     label_extension(ClientLabel("n" * 5_000))[1],
+    label_extension(ClientLabel("a b", is_consumer=True))[1],
     label_extension(ClientLabel("ok", instance="\u202egpj.exe"))[1],
 )
 

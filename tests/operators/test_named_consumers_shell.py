@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tests.client.applications import Recorder
+from tests.server.logical_caller import LogicalCaller
 from tests.server.real_server import running_server
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.cluster.consumer_marks import KeptMark
 from waltz.cluster.consumers_shell import read_consumers
 from waltz.cluster.paths import DEFAULT_ROOT
+from waltz.connections.logical_handshake import Handshake
 from waltz.errors import RemoteProtocolError, UnavailableError
 from waltz.operators.client_questions_shell import (
     ClientMount,
@@ -26,7 +29,10 @@ from waltz.operators.named_consumers_shell import (
     read_named_consumers,
     view_consumers,
 )
-from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
+from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.client_label import ClientLabel, label_extension
+from waltz.wire.client_protocol import MountRequest, MountResponse, MountState
+from waltz.wire.clients_protocol import AppliedMark, AppliedMarks
 
 P0, P1 = PartitionId(0), PartitionId(1)
 A, B = Address("a", 1), Address("b", 1)
@@ -219,5 +225,30 @@ def test_the_marks_of_a_consumer_outlive_it(tmp_path: Path) -> None:
                 view = await until(lambda view: view.consumers[0].lag_transactions == 1)
             assert [each.name for each in view.consumers] == ["orders"]
             assert list(await read_consumers(host.coordinator)) == ["orders"]
+
+    asyncio.run(play())
+
+
+def test_marks_that_a_peer_cannot_have_applied_are_not_kept(tmp_path: Path) -> None:
+    """Beyond the end of the log, and of partitions that it has not mounted."""
+
+    async def play() -> None:
+        async with running_server(tmp_path) as (host, server):
+            async with AsyncWaltzClient(host, Recorder(), ClientOptions()) as writer:
+                for _ in range(3):
+                    await writer.append(0, b"x")
+            extension = label_extension(ClientLabel("orders", is_consumer=True))
+            request = replace(Handshake().request, extensions=(extension,))
+            caller = await LogicalCaller.connect(host, server.address, request)
+            caller.say(AppliedMarks((AppliedMark(P0, TransactionId(1)),)))
+            request_id = RequestId(ClientId(77), Generation(1), P0, 1)
+            caller.say(MountRequest(request_id, TransactionId(2), 1))
+            assert (await caller.hear(MountResponse)).state is MountState.READY
+            lies = (2**62, 3, -2, 0)
+            caller.say(*[AppliedMarks((AppliedMark(P0, TransactionId(lie)),)) for lie in lies])
+            while not (found := await read_consumers(host.coordinator)):
+                await asyncio.sleep(0.05)
+            assert isinstance(found["orders"], dict)
+            assert [mark.transaction_id for mark in found["orders"].values()] == [0]
 
     asyncio.run(play())

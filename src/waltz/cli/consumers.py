@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 UNKNOWN = "unknown"
 
+MOUNTS_SHOWN_MAX = 8
+"""Marks in the line of one client; `--json` has all."""
+
 
 @click.group()
 def consumers() -> None:
@@ -182,8 +185,15 @@ def _instance_row(instance: ConsumerInstance) -> list[str]:
         str(instance.server),
         heard if client.is_connected else f"{heard}, interrupted",
         str(len(client.mounts) + client.mounts_left_out),
-        ", ".join(f"{each.partition_id}: {_shown(each.applied)}" for each in client.mounts),
+        _applied(client),
     ]
+
+
+def _applied(client: MountedClient) -> str:
+    shown = client.mounts[:MOUNTS_SHOWN_MAX]
+    left = len(client.mounts) + client.mounts_left_out - len(shown)
+    marks = ", ".join(f"{each.partition_id}: {_shown(each.applied)}" for each in shown)
+    return f"{marks}, {left} more" if left else marks
 
 
 def _show_asked(view: ConsumersView) -> None:
@@ -222,7 +232,7 @@ def _shown(value: int | None) -> str:
 
 
 def _behind(found: NamedConsumer | ConsumerPartition) -> str:
-    bound = "" if found.is_current else "at most "
+    bound = "" if found.is_current or not found.lag_transactions else "at most "
     return UNKNOWN if found.lag_transactions is None else f"{bound}{found.lag_transactions}"
 
 
@@ -232,6 +242,8 @@ def _lag(found: NamedConsumer | ConsumerPartition) -> str:
         return UNKNOWN
     if lag.most_seconds is None:
         return f"at least {lag.least_seconds:.1f} s"
+    if not lag.most_seconds:
+        return "0 s"
     return f"{'' if found.is_current else 'at most '}{lag.most_seconds:.1f} s"
 
 
@@ -243,7 +255,7 @@ def _time(milliseconds: int | None, precision: str = "seconds") -> str:
         moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, OSError, ValueError):
         return UNKNOWN
-    return moment.isoformat(timespec=precision)
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 # For programs
