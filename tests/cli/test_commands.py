@@ -58,7 +58,7 @@ ROWS = (
     Row("outcome", f"{AT} 1:1:1:1", 125, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
     Row("server", "--help", 135, RECORDS),
-    Row("storage", "--help", 100, RECORDS),
+    Row("storage", "--help", 106, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
     Row("cluster show-cluster-key", AT, 46, LOOP),
