@@ -36,6 +36,7 @@ from waltz.wire.handshake import Link
 from waltz.wire.message import Codec, Message
 from waltz.wire.storage_protocol import (
     ACCEPTED_DAMAGE_SINCE,
+    CLIENT_NOTES_SINCE,
     HEADERS_SINCE,
     REFUSALS_SINCE,
     REPAIRS_SINCE,
@@ -84,6 +85,8 @@ class StorageExchange:
         """Whether the other side says why it would refuse an append."""
         self.gives_headers = version >= HEADERS_SINCE
         """Whether a list of headers alone costs the other side less than one of records."""
+        self.notes_clients = version >= CLIENT_NOTES_SINCE
+        """Whether the other side notes which clients have mounted a partition."""
         self.ended: str | None = None
         self._clock = host.clock
         self._replica_id = replica_id
