@@ -322,3 +322,6 @@ GROWTH_LOOK_SECONDS: Final = 1.0
 
 WORKER_THREADS_MAX: Final = 32
 """Blocking calls of a process at a time, mostly disk syncs."""
+
+NOTE_TEXT_BYTES_MAX: Final = 255
+"""UTF-8 bytes of each text of a client's note in a journal; a longer text is cut."""

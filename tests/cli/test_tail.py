@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 from tests.clusters import RunningCluster, run_waltz, running_cluster
 from waltz import TransactionColumns, TransactionId
-from waltz.cli.tail import Style
+from waltz.cli.tail import Style, TimeBounds, utc_text
 
 RUN = TransactionColumns(
     first_transaction_id=TransactionId(7),
@@ -49,6 +50,12 @@ def test_json_has_the_request_id_and_loses_no_byte() -> None:
     }
     assert second["data_base64"] == "/wA="
     assert second["request_id"]["client_id"] == 2**31 - 1
+
+
+def test_a_bound_that_is_not_recorded_is_left_out() -> None:
+    assert TimeBounds(1_000, None).text() == "from 1970-01-01T00:00:01.000Z"
+    assert TimeBounds(None, 1_000).text() == "until 1970-01-01T00:00:01.000Z"
+    assert utc_text(2**62) == f"{2**62} ms"
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +158,17 @@ def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None
     done = run_waltz("tail", "--cluster", "127.0.0.1:1", *arguments)
     assert done.returncode == 2
     assert fault in done.stderr
+
+
+@pytest.mark.processes
+def test_times_are_those_at_which_the_copies_were_made(log: RunningCluster) -> None:
+    now = datetime.now(UTC)
+    lines = tail(log, "--partition", "0", "--from", "earliest", "--time").stdout.splitlines()
+    assert len(lines) == 5
+    for line, data in zip(lines, "abcde", strict=True):
+        _, _, times, shown = line.split("\t")
+        low, high = map(datetime.fromisoformat, times.split(" to "))
+        assert shown == data
+        assert low <= high <= now
+        assert (high - low).total_seconds() < 60.0
+        assert (now - low).total_seconds() < 600.0

@@ -9,7 +9,6 @@ from waltz.server.clients.client_notes import ClientNotes, note_of
 from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.types import ClientId
 from waltz.wire.client_label import ClientLabel
-from waltz.wire.journal_entries import NOTE_TEXT_BYTES_MAX
 from waltz.wire.storage_protocol import ClientNote
 
 
@@ -23,12 +22,6 @@ def test_a_note_has_what_the_client_says_and_what_its_connection_shows() -> None
         ClientId(7), "orders", "CN=orders", "h:1", "app.py 0.1.0"
     )
     assert note_of(ClientId(7), facts(None)) == ClientNote(ClientId(7), "", "", "h:1", "")
-
-
-def test_texts_are_cut_to_what_a_note_holds_and_have_no_control_characters() -> None:
-    note = note_of(ClientId(7), facts("ö" * 200, "CN=\x1b[31m"))
-    assert len(note.name.encode()) <= NOTE_TEXT_BYTES_MAX
-    assert note.principal == "CN=?[31m"
 
 
 def test_mounts_that_come_together_are_one_message_and_repeated_ones_none() -> None:

@@ -38,6 +38,7 @@ from tests.storage.recorded_work import (
     Node,
     Promise,
     Workload,
+    drained,
     new_records,
     read_log,
     record,
@@ -48,7 +49,6 @@ from tests.storage.support import (
 )
 from waltz.errors import WaltzError
 from waltz.sim.simulated_disk import SimulatedDisk
-from waltz.storage.drain import Drain
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import SessionId
 from waltz.wire.storage_protocol import (
@@ -117,7 +117,7 @@ def _continue(partition: StoragePartition, found: Found) -> bytes:
         AppendRecordsRequest(session, 2, number, records, False),
     ]
     partition.announce(session)
-    for answer in Drain(partition, requests).run():
+    for answer in drained(partition, requests):
         _check(isinstance(answer, SuccessResponse), f"refused: {answer}")
     return found.log + bytes(records.block)
 

@@ -31,6 +31,7 @@ from waltz.limits import INDEX_SYNC_RECORDS
 from waltz.record import NewRecord, RecordBatch, pack_records
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.drain import Drain
+from waltz.storage.journal.pacing import JournalPacing, LogWorked
 from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import (
@@ -144,6 +145,23 @@ class Node:
         for partition in self.partitions:
             partition.close()
         self.control.close()
+
+
+def drained(
+    partition: StoragePartition, requests: Sequence[StorageMessage]
+) -> Sequence[StorageMessage]:
+    """Return the answers to `requests`, once the journal has what they bring."""
+    chain, journal = partition.log, partition.journal
+    segment, last = chain.newest_segment, t(chain.next_transaction_id - 1)
+    answers = Drain(partition, requests).run()
+    now_last, notes = t(chain.next_transaction_id - 1), journal.take_notes()
+    if partition.writer.failure is None:
+        worked = LogWorked(
+            journal.openings, segment, chain.newest_segment, last, 1, now_last, 2, notes
+        )
+        # A machine of its own has no entry yet, so every drain brings some.
+        journal.write(JournalPacing().step([worked], 0.0), segment)
+    return answers
 
 
 def read_log(partition: StoragePartition) -> bytes:
@@ -334,7 +352,7 @@ class Recorder:
         partition = self._of(replica)
         steps = len(self.recording.trace)
         partition.announce(replica.session)
-        answers = Drain(partition, requests).run()
+        answers = drained(partition, requests)
         logs = [replica.log]
         for request, answer in zip(requests, answers, strict=True):
             assert not isinstance(answer, FailureResponse), (request, answer)

@@ -28,11 +28,11 @@ from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.real_host import real_host
-from waltz.types import Address, Generation, PartitionId, ReplicaId, TransactionId
+from waltz.types import Address, ClientId, Generation, PartitionId, ReplicaId, TransactionId
 from waltz.wire.header_columns import header_columns
 from waltz.wire.message import Codec
 from waltz.wire.report_protocol import Standing
-from waltz.wire.storage_protocol import STORAGE_CODEC
+from waltz.wire.storage_protocol import CLIENT_NOTES_SINCE, STORAGE_CODEC, ClientNote
 
 LOOPBACK = Address("127.0.0.1", 0)
 KEY = UUID(int=7)
@@ -218,6 +218,35 @@ def test_headers_are_read_from_nodes_of_every_version(tmp_path: Path, version: i
             await store.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("version", [CLIENT_NOTES_SINCE - 1, CLIENT_NOTES_SINCE])
+def test_replicas_whose_version_can_are_told_which_clients_there_are(
+    tmp_path: Path, version: int
+) -> None:
+    note = ClientNote(ClientId(7), "orders\n", "cn=" + "x" * 500, "10.0.0.7:1", "shop 2")
+    journals = [tmp_path / str(number) / "0" / f"{0:019d}.jnl" for number in range(3)]
+
+    async def main() -> None:
+        async with world(tmp_path) as (host, _):
+            store = Store(host, codec=STORAGE_CODEC.up_to(version))
+            await store.append("a")
+            store.partition.note_clients([note])
+            await store.append("b")
+
+            async def have_noted() -> bool:
+                found = [path.read_bytes() for path in journals if path.exists()]
+                return sum(b"orders?" in content for content in found) >= 2
+
+            if version >= CLIENT_NOTES_SINCE:
+                await eventually(have_noted)
+            else:
+                assert not await have_noted()
+            await store.close()
+
+    asyncio.run(main())
+    for path in journals:
+        assert not path.exists() or path.read_bytes().count(b"orders?") <= 1
 
 
 def test_the_next_owner_finds_everything_and_fences_the_last(tmp_path: Path) -> None:

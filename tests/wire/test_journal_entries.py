@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.types import ClientId, SessionId, TransactionId
 from waltz.wire.journal_entries import (
     ENTRY_CHECKSUM,
     ENTRY_HEAD,
-    NOTE_TEXT_BYTES_MAX,
     ClientNoted,
     ClockSetBack,
     DurableTime,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.wire.golden import GOLDEN_FRAMES, OWN_FRAMES
 from waltz.errors import LocalProtocolError, RemoteProtocolError
-from waltz.limits import DAMAGED_RANGES_MAX, FRAME_BYTES_MAX
+from waltz.limits import DAMAGED_RANGES_MAX, FRAME_BYTES_MAX, NOTE_TEXT_BYTES_MAX
 from waltz.record import NewRecord, Record, RecordBatch, empty_batch, pack_records, request_id_bytes
 from waltz.types import (
     NO_SESSION,
@@ -25,7 +25,6 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.header_columns import header_columns, no_headers
-from waltz.wire.journal_entries import NOTE_TEXT_BYTES_MAX
 from waltz.wire.message import Message
 from waltz.wire.records import STACK_FRAMES_MAX, RecordHeader, SessionInfo, StackFrame
 from waltz.wire.storage_protocol import (

@@ -28,6 +28,7 @@ from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
 from waltz.wire.handshake import Link
+from waltz.wire.journal_entries import JournalEntry
 from waltz.wire.message import Message
 from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
 
@@ -229,7 +230,10 @@ class PartitionQueue:
             log.error("writer_closed partition=%d", partition.partition_id)
             self._writer_closed()
         if worked is not None:
-            await self._keep_journal(worked)
+            if entries := self._pacing.step((worked,), self._clock.now()):
+                await self._write_journal(entries, worked.segment_before)
+            elif self._journal_timer is None:
+                self._watch_journal()
 
     def _drain(
         self, messages: Sequence[StorageMessage], began: int
@@ -257,17 +261,11 @@ class PartitionQueue:
             notes,
         )
 
-    async def _keep_journal(self, worked: LogWorked) -> None:
-        """Let the journal have what is due. The answers to all that it tells of were sent."""
-        entries = self._pacing.step((worked,), self._clock.now())
-        if entries:
-            journal = self.partition.journal
-            async with self.turn:
-                await self._workers.run_blocking(
-                    partial(journal.write, entries, worked.segment_before)
-                )
-        elif self._journal_timer is None:
-            self._watch_journal()
+    async def _write_journal(self, entries: Sequence[JournalEntry], since: TransactionId) -> None:
+        """Write what is due. The answers to all that it tells of were sent."""
+        async with self.turn:
+            write = partial(self.partition.journal.write, entries, since)
+            await self._workers.run_blocking(write)
 
     def _watch_journal(self) -> None:
         """Have what waits to be written be written in its time, if there is anything."""

@@ -14,7 +14,6 @@ from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
     Condition,
-    NoteClients,
     ReadFromReplica,
     ReadHeaders,
     ReadToRepair,
@@ -36,7 +35,6 @@ from waltz.wire.storage_protocol import (
     LastSessionInfoResponse,
     MaxTransactionIdRequest,
     MaxTransactionIdResponse,
-    NoteClientsRequest,
     RecordHeaderListRequest,
     RecordHeaderListResponse,
     RecordListRequest,
@@ -56,7 +54,7 @@ FENCED: Final = re.compile(r"session id\b.{0,40}? has changed to (\d{1,18})\b", 
 
 
 def message_for(
-    request: ReplicaRequest | ReadHeaders | NoteClients,
+    request: ReplicaRequest | ReadHeaders,
     link: ReplicaLink,
     partition_id: PartitionId,
     sequence_number: int,
@@ -84,8 +82,6 @@ def message_for(
             return RepairRequest(*head, records=batch)
         case AcceptDamage(damaged):
             return AcceptDamageRequest(*head, damaged=damaged)
-        case NoteClients(clients):
-            return NoteClientsRequest(*head, clients=clients)
         case _:
             assert_never(request)
 
@@ -105,7 +101,7 @@ class RequestFrames:
 
     def frame(
         self,
-        request: ReplicaRequest | ReadHeaders | NoteClients,
+        request: ReplicaRequest | ReadHeaders,
         link: ReplicaLink,
         wire: Link,
         sequence_number: int,

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.record import RecordBatch
 from waltz.types import ReplicaId, SessionId, TransactionId
-from waltz.wire.storage_protocol import ClientNote, DamagedRange, SessionInfo
+from waltz.wire.storage_protocol import DamagedRange, SessionInfo
 
 
 class ReplicaLink(NamedTuple):
@@ -75,14 +75,6 @@ class ReadHeaders:
 
     first: TransactionId
     count_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class NoteClients:
-    """Have the replica's journal note clients that have mounted the partition; nobody waits for the
-    answer."""
-
-    clients: tuple[ClientNote, ...]
 
 
 class Condition(NamedTuple):

@@ -85,8 +85,8 @@ class StorageExchange:
         """Whether the other side says why it would refuse an append."""
         self.gives_headers = version >= HEADERS_SINCE
         """Whether a list of headers alone costs the other side less than one of records."""
-        self.keeps_notes = version >= CLIENT_NOTES_SINCE
-        """Whether the other side has a journal for notes of clients."""
+        self.notes_clients = version >= CLIENT_NOTES_SINCE
+        """Whether the other side notes which clients have mounted a partition."""
         self.ended: str | None = None
         self._clock = host.clock
         self._replica_id = replica_id

@@ -47,7 +47,6 @@ from waltz.store.requests import (
     AskCondition,
     ConnectReplica,
     DropReplica,
-    NoteClients,
     ReadFromReplica,
     ReadHeaders,
     ReadMetadata,
@@ -79,8 +78,10 @@ from waltz.store.session_keeper import (
 from waltz.store.storage_connections_shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections_shell import StorageExchange
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.wire.handshake import Link
 from waltz.wire.header_columns import HeaderColumns, header_columns
-from waltz.wire.storage_protocol import ClientNote, StorageMessage
+from waltz.wire.journal_entries import note_text
+from waltz.wire.storage_protocol import ClientNote, NoteClientsRequest, StorageMessage
 
 log = logging.getLogger(__name__)
 
@@ -149,14 +150,6 @@ class StorePartition:
         finally:
             self._is_hurried = False
 
-    def note_clients(self, clients: Sequence[ClientNote]) -> None:
-        """Have the journals of the replicas note clients: of those that keep one and are connected.
-        Nobody waits for it, and nothing depends on it."""
-        request = NoteClients(tuple(clients))
-        for link, exchange in list(self._exchanges.items()):
-            if exchange.keeps_notes and exchange.ended is None:
-                exchange.request(partial(self._frames.frame, request, link), lambda _: None)
-
     def close(self) -> None:
         """Stop at once. What is undecided stays so: the next owner's recovery decides it."""
         self._mailbox.put(CloseRequested())
@@ -192,6 +185,23 @@ class StorePartition:
         """As `read`, without the data: these stay at the replica if that knows how."""
         batch = await self._read(ReadHeaders(first, count_max))
         return header_columns(batch) if isinstance(batch, RecordBatch) else batch
+
+    def note_clients(self, clients: Sequence[ClientNote]) -> None:
+        """Let the replicas note in their journals that these clients, at most `CLIENT_NOTES_MAX`,
+        have mounted the partition; longer texts are cut.
+
+        Replicas whose version cannot are passed over. Nothing rests on notes: their answers are not
+        waited for, and no note is sent again.
+        """
+        notes = tuple(ClientNote(each.client_id, *map(note_text, each[1:])) for each in clients)
+        for link, exchange in self._exchanges.items():
+            if exchange.notes_clients and exchange.ended is None:
+                exchange.request(partial(self._notes_frame, notes, link), _ignore)
+
+    def _notes_frame(
+        self, clients: tuple[ClientNote, ...], link: ReplicaLink, wire: Link, number: int
+    ) -> bytes:
+        return wire.encode(NoteClientsRequest(link.session_id, number, self.partition_id, clients))
 
     async def _read(self, wanted: ReadFromReplica | ReadHeaders) -> RecordBatch | HeaderColumns:
         """Ask for headers where they are known, else for records. Raises as `read`."""
@@ -405,3 +415,7 @@ def _named(partition_id: PartitionId, link: ReplicaLink) -> Fields:
         replica=link.replica_id,
         attempt=link.attempt,
     )
+
+
+def _ignore(_: StorageMessage | WaltzError) -> None:
+    """Take an answer on which nothing rests."""

@@ -23,14 +23,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
+from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.types import ClientId, SessionId, TransactionId
 
 ENTRY_HEAD: Final = struct.Struct(">BH")
 ENTRY_CHECKSUM: Final = struct.Struct(">I")
 ENTRY_OVERHEAD_BYTES: Final = ENTRY_HEAD.size + ENTRY_CHECKSUM.size
-
-NOTE_TEXT_BYTES_MAX: Final = 255
-"""UTF-8 bytes of each text of a client's note; a longer text is cut."""
 
 
 class DurableTime(NamedTuple):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
+from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.record import Record, RecordBatch
 from waltz.types import ClientId, PartitionId, SessionId, TransactionId
 from waltz.wire.columns import RECORD_BLOCK, STORED_BLOCK
@@ -34,7 +35,6 @@ from waltz.wire.fields import (
 )
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
-from waltz.wire.journal_entries import NOTE_TEXT_BYTES_MAX
 from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
 from waltz.wire.records import (
     DAMAGED_RANGES,

@@ -9,7 +9,6 @@ from typing import Final
 
 from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.types import ClientId
-from waltz.wire.journal_entries import note_text
 from waltz.wire.storage_protocol import CLIENT_NOTES_MAX, ClientNote
 
 NOTES_PAUSE_SECONDS: Final = 1.0
@@ -50,8 +49,8 @@ def note_of(client_id: ClientId, facts: ConnectionFacts) -> ClientNote:
     program = "" if label is None else f"{label.program} {label.version}".strip()
     return ClientNote(
         client_id,
-        note_text("" if label is None else label.name),
-        note_text(facts.principal),
-        note_text(facts.address),
-        note_text(program),
+        "" if label is None else label.name,
+        facts.principal,
+        facts.address,
+        program,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.storage.disk_document import table
 from waltz.storage.journal.journal_file import JOURNAL_HEADER, JOURNAL_HEADER_BYTES, JOURNAL_VERSION
 from waltz.storage.journal.pacing import PACE_SECONDS
@@ -26,7 +27,6 @@ from waltz.wire.journal_entries import (
     CLIENT_TYPE,
     ENTRY_CHECKSUM,
     ENTRY_HEAD,
-    NOTE_TEXT_BYTES_MAX,
     NUMBERS,
     ClockSetBack,
     DurableTime,
