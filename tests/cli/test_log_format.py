@@ -129,5 +129,5 @@ def test_all_that_the_processes_of_a_cluster_log_is_json_if_that_is_wanted(tmp_p
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         assert lines, log
         events |= {line["event"] for line in lines}
-    assert {"server_started", "storage_started", "partition_opened"} <= events
+    assert {"server_started", "storage_started"} <= events
     assert events <= MEANINGS.keys()

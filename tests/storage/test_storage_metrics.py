@@ -93,6 +93,22 @@ def test_a_partition_whose_control_entry_is_damaged_is_told_with_the_reason() ->
     assert "both structs fail" in state.problems()[0]
 
 
+def test_what_a_damaged_control_entry_would_say_is_unknown() -> None:
+    state = healthy(has_info=False, is_readable=False, is_writable=False, damage="it is cut")
+    assert state.problems() == ["refuses all service: it is cut"]
+    figures = {metric.name: metric.value(state) for metric in PARTITION_METRICS}
+    unknown = {name for name, value in figures.items() if value is None}
+    assert unknown == {
+        *("readable", "writable", "session_id", "session_fence"),
+        *("low_water_mark", "local_low_water_mark"),
+    }
+    assert not figures["usable"]
+    node = node_of(state)
+    first = {metric.name: metric.value(node) for metric in NODE_METRICS}
+    assert first["appends_refused"] is None, "nobody has looked at the disk"
+    assert first["scrub_last_pass_seconds"] is None
+
+
 def test_a_failed_write_is_a_problem_and_no_damage() -> None:
     """MT-48."""
     disk = fresh_disk()

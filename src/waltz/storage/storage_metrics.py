@@ -59,6 +59,9 @@ class AssignedPartitionState:
     queue_requests: int
     queue_bytes: int
     call_seconds: float
+    has_info: bool = True
+    """Whether the control file can be trusted about sessions, marks and access; else they are
+    unknown."""
     failure: str | None = None
     loss: str | None = None
     """The records that were lost, for which the replica does not vote yet."""
@@ -85,7 +88,7 @@ class AssignedPartitionState:
             found.append(f"{damage_text(self.damaged_ranges)} damaged, not repaired yet")
         if self.loss is not None:
             found.append(f"{self.loss}: it does not vote until a session has filled it up")
-        if not (self.is_readable and self.is_writable):
+        if self.has_info and not (self.is_readable and self.is_writable):
             closed = [
                 name
                 for name, is_open in (("reads", self.is_readable), ("writes", self.is_writable))
@@ -165,11 +168,13 @@ def partition_state(
         queue_requests=queue_requests,
         queue_bytes=queue_bytes,
         call_seconds=call_seconds,
+        has_info=info is not None,
         failure=failure,
         loss=partition.loss,
     )
 
 
+UNTRUSTED: Final = "the control file is damaged where it says so"
 NO_LOOK_YET: Final = "the node has not looked at its disk yet"
 
 NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
@@ -227,8 +232,18 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
 
 PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     gauge("usable", "1 if servers are served in full.", lambda p: p.is_usable),
-    gauge("readable", "0 if an administrator closed it to reads.", lambda p: p.is_readable),
-    gauge("writable", "0 if an administrator closed it to writes.", lambda p: p.is_writable),
+    gauge(
+        "readable",
+        "0 if an administrator closed it to reads.",
+        lambda p: p.is_readable if p.has_info else None,
+        absent=UNTRUSTED,
+    ),
+    gauge(
+        "writable",
+        "0 if an administrator closed it to writes.",
+        lambda p: p.is_writable if p.has_info else None,
+        absent=UNTRUSTED,
+    ),
     gauge("writer_open", "0 after a failed write or sync.", lambda p: p.is_writer_open),
     gauge("failed", "1 if a bug has ended it.", lambda p: p.failure is not None),
     gauge("refusing", "1 if damage makes it refuse all service.", lambda p: p.damage is not None),
@@ -241,12 +256,14 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     gauge(
         "session_id",
         "Highest store session begun on this replica; -1 if none.",
-        lambda p: p.session_id,
+        lambda p: p.session_id if p.has_info else None,
+        absent=UNTRUSTED,
     ),
     gauge(
         "session_fence",
         "Every session below it is refused for ever; -1 if none.",
-        lambda p: p.session_fence,
+        lambda p: p.session_fence if p.has_info else None,
+        absent=UNTRUSTED,
     ),
     gauge(
         "durable_transaction_id",
@@ -256,12 +273,14 @@ PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     gauge(
         "low_water_mark",
         "The cluster's high-water mark when the session began.",
-        lambda p: p.low_water_mark,
+        lambda p: p.low_water_mark if p.has_info else None,
+        absent=UNTRUSTED,
     ),
     gauge(
         "local_low_water_mark",
         "What this replica held when the session began.",
-        lambda p: p.local_low_water_mark,
+        lambda p: p.local_low_water_mark if p.has_info else None,
+        absent=UNTRUSTED,
     ),
     gauge("segments", "Segments on disk.", lambda p: p.segments),
     gauge(
