@@ -10,6 +10,7 @@ from waltz.console.figure_text import (
     mark_text,
     milliseconds_text,
     rate_text,
+    seconds_text,
     size_text,
     span_text,
 )
@@ -45,6 +46,7 @@ def test_a_lag_is_shown_within_its_bounds() -> None:
     assert [shown(None, None), shown(0.2, 0.9), shown(3.2, 9.1), shown(200.5, None)] == [
         DASH, "1 s", "3 s to 10 s", "3 min 20 s or more",
     ]  # fmt: skip
+    assert [seconds_text(value) for value in (0, 611.0, 9000)] == ["0 s", "10 min 11 s", "2.5 h"]
     assert span_text(0.0, 8000.0, is_current=False) == "at most 2.2 h"
 
 

@@ -347,7 +347,7 @@ def test_hostile_names_and_texts_are_made_plain() -> None:
     sentence = picture.partitions[0].sentence
     assert sentence.isprintable()
     assert "\\x1b[2J\\u202egnol" in sentence
-    assert len(sentence) < 500
+    assert len(sentence) < 600
 
 
 def headline(answers: ClusterAnswers) -> str:
@@ -379,3 +379,12 @@ def test_the_headline_counts_what_is_so() -> None:
         "All 2 partitions take appends on all their replicas; something else needs attention."
     )
     assert headline(without_servers()) == "All 2 partitions take no appends."
+
+
+def test_reasons_have_the_names_of_addresses() -> None:
+    reason = f"{node_id(1)} does not answer; x{node_id(2)}0 does"
+    picture = picture_of(reported((), writable=0, reason=reason))
+    assert picture.partitions[0].sentence == (
+        f"Partition 0 takes no appends: storage-2 does not answer; x{node_id(2)}0 does."
+    )
+    assert picture.partitions[0].reason == f"storage-2 does not answer; x{node_id(2)}0 does"

@@ -46,5 +46,17 @@ def test_replicas_that_do_not_answer_are_waited_for() -> None:
     )
 
 
+def test_a_replica_that_is_being_recovered_is_not_missing() -> None:
+    """Its recovery waits for a majority: it is the others that partition and replica wait for."""
+    coming = ReplicaView("a", "recovering", False, 0.1, "")
+    assert takes_none(named(coming, AWAY, AWAY), "waits", 3, {"b"}).because == (
+        "storage-1 is being recovered, storage-2 and storage-3 are away; one more replica is needed"
+        " for a majority"
+    )
+    assert takes_none(named(coming, coming, AWAY), "it is opening", 3, ()).because == (
+        "it is opening"
+    )
+
+
 def test_without_any_server_nobody_is_blamed() -> None:
     assert no_server(runs_any=False).because == "no server of the cluster is running"

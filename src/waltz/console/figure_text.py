@@ -37,17 +37,22 @@ def span_text(least: float | None, most: float | None, *, is_current: bool) -> s
     if least is None:
         return "\N{EN DASH}"
     if most is None:
-        return f"{_span(floor(least))} or more"
+        return f"{seconds_text(floor(least))} or more"
     low, high = floor(least), ceil(most)
     if not is_current:
-        return f"at most {_span(high)}"
-    return _span(high) if high - low <= 1 else f"{_span(low)} to {_span(high)}"
+        return f"at most {seconds_text(high)}"
+    return seconds_text(high) if high - low <= 1 else f"{seconds_text(low)} to {seconds_text(high)}"
 
 
-def _span(seconds: int) -> str:
+def seconds_text(seconds: float) -> str:
+    """Return a whole number of seconds: `42 s`, `3 min 20 s`, `2.2 h`."""
     if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min {seconds % 60} s" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        return f"{seconds:.0f} s"
+    return (
+        f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def size_text(value: float | None) -> str:

@@ -21,12 +21,7 @@ class ReplicaFigures:
     """The figures of one partition on a node; None: not told."""
 
     durable_id: int | None = None
-    low_water_mark: int | None = None
-    session_id: int | None = None
     damaged_records: int | None = None
-    queue_requests: int | None = None
-    disk_call_seconds: float | None = None
-    segments: int | None = None
     drains: int | None = None
     drain_seconds: float | None = None
 
@@ -38,11 +33,9 @@ class NodeFigures:
     free_bytes: int | None = None
     total_bytes: int | None = None
     minimum_bytes: int | None = None
-    refuses_appends: bool | None = None
     scrubbed_bytes: int | None = None
     scrub_passes: int | None = None
     last_pass_seconds: float | None = None
-    scrub_damaged: int | None = None
     partitions: Mapping[PartitionId, ReplicaFigures] = field(default_factory=dict)
 
     @property
@@ -79,16 +72,13 @@ def figures_in(metrics_json: str | None) -> NodeFigures | None:
     if not isinstance(found, dict) or not isinstance(found.get("node"), dict):
         return None
     node, partitions = found["node"], found.get("partitions")
-    refuses = _whole(node.get("appends_refused"))
     return NodeFigures(
         _whole(node.get("disk_free_bytes")),
         _whole(node.get("disk_bytes")),
         _whole(node.get("disk_free_minimum_bytes")),
-        None if refuses is None else bool(refuses),
         _whole(node.get("scrubbed_bytes")),
         _whole(node.get("scrub_passes")),
         _number(node.get("scrub_last_pass_seconds")),
-        _whole(node.get("scrub_damaged_ranges")),
         {
             PartitionId(int(name)): _replica(entry)
             for name, entry in (partitions.items() if isinstance(partitions, dict) else ())
@@ -103,12 +93,7 @@ def _replica(entry: Mapping[str, Any]) -> ReplicaFigures:
     drains = drains if isinstance(drains, dict) else {}
     return ReplicaFigures(
         _whole(entry.get("durable_transaction_id")),
-        _whole(entry.get("low_water_mark")),
-        _whole(entry.get("session_id")),
         _whole(entry.get("damaged_records")),
-        _whole(entry.get("queue_requests")),
-        _number(entry.get("disk_call_seconds")),
-        _whole(entry.get("segments")),
         _whole(drains.get("count")),
         _number(drains.get("sum")),
     )
@@ -125,7 +110,7 @@ def _number(value: object) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, int):
-        return int(value) if abs(value) < 2**63 else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 2**63 else None
     found = _number(value)
     return None if found is None or abs(found) >= 2**63 else int(found)

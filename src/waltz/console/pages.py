@@ -23,6 +23,7 @@ from waltz.console.figure_text import (
     mark_text,
     milliseconds_text,
     rate_text,
+    seconds_text,
     size_text,
     span_text,
 )
@@ -120,6 +121,7 @@ def environment() -> Environment:
         "mark": mark_text,
         "rate": rate_text,
         "age": age_text,
+        "seconds": seconds_text,
         "size": size_text,
         "milliseconds": milliseconds_text,
         "plain": plain,

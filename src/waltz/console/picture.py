@@ -8,6 +8,7 @@ for the layout alone. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,6 +23,9 @@ from waltz.console.plain_text import plain
 from waltz.console.waiting import Cause, no_server, takes_none, takes_some, unknown, well
 from waltz.types import Address, PartitionId, ReplicaId, ServerId
 from waltz.wire.report_protocol import PartitionReport
+
+REASON_CHARACTERS_MAX: Final = 500
+"""Characters of a server's reason, and of what it says of a replica."""
 
 NOTICES_MAX: Final = 12
 """Sentences in the list of what needs attention; the others are counted."""
@@ -238,6 +242,15 @@ def _name(answers: ClusterAnswers, address: object) -> str:
     return plain(answers.names.get(str(address), str(address)), 80)
 
 
+def _worded(answers: ClusterAnswers, text: str) -> str:
+    """Return the text of a server with the names of addresses in their place."""
+    shown = plain(text, REASON_CHARACTERS_MAX)
+    if not answers.names:
+        return shown
+    known = "|".join(map(re.escape, sorted(answers.names, key=len, reverse=True)))
+    return re.sub(f"(?<![0-9.])(?:{known})(?![0-9])", lambda at: _name(answers, at[0]), shown)
+
+
 def _server(
     answers: ClusterAnswers, metadata: ClusterMetadata, server_id: ServerId
 ) -> ServerPicture:
@@ -364,7 +377,7 @@ def _partition(
         None if report is None else report.high_water_mark,
         None if report is None else answers.rates.get(number),
         told.age(answers.now),
-        None if report is None or report.reason is None else plain(report.reason, 500),
+        None if report is None or report.reason is None else _worded(answers, report.reason),
         tuple(_replica(seen[ReplicaId(view.replica_id)], number, view) for view in views),
     )
 
@@ -405,7 +418,7 @@ def _judged(
         is_unsure = all(view.is_current or not view.is_fault for view in views)
         health = Health.UNKNOWN if is_unsure else Health.IMPAIRED
         return health, takes_some(named, away)
-    reason = plain(report.reason or "its server gives no reason")
+    reason = _worded(answers, report.reason or "its server gives no reason")
     if report.writable == 0:
         has_session = bool(report.replicas)
         return Health.DOWN, takes_none(named if has_session else (), reason, len(views), away)
@@ -438,7 +451,7 @@ def _replica(node: _SeenNode, number: PartitionId, view: ReplicaView) -> Replica
         node.name,
         view.replica_id,
         view.standing,
-        plain(view.text, 500),
+        plain(view.text, REASON_CHARACTERS_MAX),
         view.takes_appends,
         view.answer_age_seconds,
         None if own is None else own.durable_id,

@@ -81,8 +81,11 @@ def takes_none(
     named: Sequence[tuple[str, ReplicaView]], reason: str, count: int, away: Collection[str]
 ) -> Cause:
     """Return the cause of a partition that takes no appends. `named` are its replicas, none if it
-    has no store session; `reason` is its server's word; `count` is its number of replicas."""
-    missing = majority(count) - sum(view.takes_appends is True for _, view in named)
+    has no store session; `reason` is its server's word; `count` is its number of replicas. A
+    replica that is being recovered waits itself, and is not one that is missing."""
+    coming = {name for name, view in named if view.standing == "recovering"}
+    missing = majority(count) - len(coming)
+    missing -= sum(view.takes_appends is True for name, view in named if name not in coming)
     if not named or missing <= 0:
         return Cause("takes no appends", "take no appends", reason)
     replicas = "one more replica is" if missing == 1 else f"{missing} more replicas are"
