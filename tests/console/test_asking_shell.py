@@ -9,12 +9,26 @@ import pytest
 from tests.clusters import RunningCluster, wait_until
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cluster.paths import root_at
-from waltz.console.answers import ServerTold
-from waltz.console.asking_shell import ClusterAsker
+from waltz.console.answers import ConsumerAnswer, ConsumersTold, ServerTold
+from waltz.console.asking_shell import ClusterAsker, consumers_told
 from waltz.console.node_figures import figures_in
 from waltz.errors import UnavailableError
+from waltz.operators.client_questions_shell import ClientMount, Lag, MountedClient
+from waltz.operators.named_consumers_shell import (
+    ConsumerInstance,
+    ConsumerPartition,
+    ConsumersView,
+    NamedConsumer,
+)
 from waltz.system.real_host import real_host
-from waltz.types import Address, ReplicaId, parse_coordinator
+from waltz.types import (
+    Address,
+    ClientId,
+    PartitionId,
+    ReplicaId,
+    TransactionId,
+    parse_coordinator,
+)
 
 pytestmark = pytest.mark.processes
 
@@ -60,3 +74,34 @@ def test_every_process_answers_for_itself(cluster: RunningCluster) -> None:
         return all(each.writable == 1 for each in told.reports.reports.values())
 
     wait_until(is_whole, "the cluster does not become whole")
+
+
+def test_consumers_are_told_by_partition_with_who_is_connected() -> None:
+    zero, one = PartitionId(0), PartitionId(1)
+    mount = ClientMount(zero, TransactionId(9), TransactionId(5), 0.1, None, None, True)
+    client = MountedClient(
+        1, ClientId(7), "orders", "", "", "", True, "", "10.0.0.9:1", 5, True, True, 60.0, 0.1,
+        (mount,), 0,
+    )  # fmt: skip
+    partitions = (
+        ConsumerPartition(zero, None, TransactionId(5), True, TransactionId(9), Lag(1.0, 2.0)),
+        ConsumerPartition(one, None, None, False, None, None),
+    )
+    view = ConsumersView(
+        (
+            NamedConsumer("orders", partitions, (ConsumerInstance(NOWHERE, client),)),
+            NamedConsumer(None, partitions[:1], (ConsumerInstance(NOWHERE, client),)),
+        ),
+        0.1,
+        {NOWHERE: "refused"},
+        False,
+    )
+    assert consumers_told(view) == ConsumersTold(
+        (
+            ConsumerAnswer("orders", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",)),
+            ConsumerAnswer("orders", one, None, False, None, None, None, ()),
+            ConsumerAnswer("client 7", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",)),
+        ),
+        {str(NOWHERE): "refused"},
+        False,
+    )

@@ -12,9 +12,10 @@ from typing import Final, Protocol
 from waltz.cli.cluster_list import ClusterMetadata, read_metadata
 from waltz.cli.storage_questions import StorageReport, ask_storage
 from waltz.cluster.store_params import StoreParams
-from waltz.console.answers import ConsumersTold, ServerTold
+from waltz.console.answers import ConsumerAnswer, ConsumersTold, ServerTold
 from waltz.errors import UnavailableError
 from waltz.host import Host
+from waltz.operators.named_consumers_shell import ConsumersView, read_named_consumers
 from waltz.operators.questions_shell import ask_health, ask_reports, talk_to_server
 from waltz.types import Address, PartitionId, ReplicaId
 
@@ -63,4 +64,36 @@ class ClusterAsker:
         )
 
     async def consumers(self) -> ConsumersTold | None:
-        return None
+        view = await read_named_consumers(
+            self._host, self._root, everybody=True, seconds=SERVER_SECONDS_MAX
+        )
+        return consumers_told(view)
+
+
+def consumers_told(view: ConsumersView) -> ConsumersTold:
+    """Return the consumers as the console shows them, a client without a name by its ID."""
+    found = []
+    for consumer in view.consumers:
+        clients = [each.client for each in consumer.instances]
+        name = consumer.name or f"client {clients[0].client_id if clients else 'without a name'}"
+        for each in consumer.partitions:
+            addresses = tuple(
+                client.address
+                for client in clients
+                if client.is_connected
+                and any(mount.partition_id == each.partition_id for mount in client.mounts)
+            )
+            found.append(
+                ConsumerAnswer(
+                    name,
+                    each.partition_id,
+                    each.mark,
+                    each.is_current,
+                    each.lag_transactions,
+                    None if each.lag is None else each.lag.least_seconds,
+                    None if each.lag is None else each.lag.most_seconds,
+                    addresses,
+                )
+            )
+    unasked = {str(address): reason for address, reason in view.unasked.items()}
+    return ConsumersTold(tuple(found), unasked, view.is_complete)
