@@ -174,6 +174,7 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("a", " "), framed("a", "="), repeated("a:"),
     ),
     "src/waltz/storage/disk_document.py:_ELEMENT": (),
+    "src/waltz/storage/inspection/survey.py:JOURNAL_NAME": (repeated("1", ".jnl"),),
     "src/waltz/storage/inspection/survey.py:PARTITION_NAME": (repeated("1"),),
     "src/waltz/storage/inspection/survey.py:SEGMENT_NAME": (repeated("1", ".seg"),),
     "src/waltz/storage/directory/space.py:_SETTING": (
