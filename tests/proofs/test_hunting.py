@@ -35,9 +35,9 @@ def test_a_hunt_is_given_up() -> None:
 def test_hunts_are_kept_and_not_repeated(tmp_path: Path) -> None:
     path = tmp_path / "hunts.json"
     said: list[str] = []
-    assert not hunt_all([QUICK, HARMLESS], path, said.append, hunts=1, seeds_max=3)
+    assert not hunt_all([QUICK, HARMLESS], path, said.append, hunts=1, seeds_max=8)
     before = path.read_text()
-    assert not hunt_all([QUICK, HARMLESS], path, said.append, hunts=1, seeds_max=3)
+    assert not hunt_all([QUICK, HARMLESS], path, said.append, hunts=1, seeds_max=8)
     assert path.read_text() == before
     assert said[:2] == said[2:]
     assert said[1] == "nothing is wrong: 0 of 1 hunts, median not found seeds"

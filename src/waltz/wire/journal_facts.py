@@ -133,7 +133,7 @@ class JournalFacts:
 
     def client(self, client_id: ClientId, until: int | None = None) -> ClientNoted | None:
         """Return the latest note of the client, and with `until` the latest that was made by then:
-        what somebody calls himself later under the same ID is another note. None: not recorded."""
+        a name that is given later under the same ID is another note. None: not recorded."""
         notes = self._clients.get(client_id, ())
         known = [each for each in notes if until is None or each.milliseconds <= until]
         return known[-1] if known else None
