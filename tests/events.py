@@ -49,6 +49,16 @@ MEANINGS: Final[dict[str, str]] = {
     " they are read again.",
     "bad_server_descriptor": "A server's entry in the coordinator cannot be read; it is left out.",
     "callback_failed": "A callback of the application has raised; what it was told stays true.",
+    "console_reached_by_all": "The console serves at an address of other machines, as it was told.",
+    "console_started": "The console serves its pages.",
+    "consumer_marks_left": "A server stops before it has kept the last marks of consumers; those"
+    " kept before stay.",
+    "consumer_marks_not_kept": "The marks of a consumer could not be written to the coordinator;"
+    " they are written again with the next ones.",
+    "journal_failed": "The journal next to a segment could not be written; its records are fine,"
+    " and their times and authors are not recorded.",
+    "question_failed": "The console could not ask a part of the cluster, by a mistake of its own;"
+    " the pages show that part as unknown.",
     "client_ahead": "A server's log ends before what the application has applied.",
     "client_broken": "A client's connection has broken; it is kept for a while.",
     "client_cut_off": "The server has ended a client's connection.",
@@ -246,8 +256,8 @@ code.
 
 Every process logs to standard error, a line per event. A line begins with the time, the level, the
 logger and the name of the event; then come fields, `key=value`, and after a colon or a semicolon a
-sentence for people. `waltz server`, `waltz storage` and `waltz up` have `--log-format json`, which
-makes each line a JSON object instead:
+sentence for people. `waltz server`, `waltz storage`, `waltz console` and `waltz up` have
+`--log-format json`, which makes each line a JSON object instead:
 
 ```json
 {"time": "2026-03-01T12:00:00.123+00:00", "level": "INFO",

@@ -124,7 +124,9 @@ class Supervisor:
         )
         self._console_at = console_at
         self._console_keeper = Keeper(
-            [] if console_at is None else [console_child(console_at, cluster, shared, logs)],
+            []
+            if console_at is None
+            else [console_child(console_at, cluster, shared, logs, log_format)],
             say=console.print,
             on_restart=lambda: self.note(ready=True),
         )
@@ -192,7 +194,11 @@ class Supervisor:
 
 
 def console_child(
-    address: Address, cluster: ClusterFile, shared: Sequence[str], logs: Path
+    address: Address,
+    cluster: ClusterFile,
+    shared: Sequence[str],
+    logs: Path,
+    log_format: LogFormat,
 ) -> Child:
     """Return the process that serves the cluster's pages; it has the names of the directory."""
     places = [(each.address, each.name) for each in cluster.storages]
@@ -203,7 +209,8 @@ def console_child(
         *shared[1:],
     ]  # what processes call the coordinator, tools call the cluster
     return Child(
-        CONSOLE, CONSOLE, ["console", *place, "--http", str(address), *names],
+        CONSOLE, CONSOLE,
+        ["console", *place, "--http", str(address), *names, "--log-format", log_format],
         logs / "console.log",
     )  # fmt: skip
 

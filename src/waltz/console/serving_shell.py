@@ -6,13 +6,14 @@ The libraries for pages are imported only once they are served.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from waltz.cli.cluster_place import DEFAULT_DIRECTORY, ClusterPlace, cluster_options
-from waltz.cli.log_format import set_up_logging
+from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
 from waltz.cli.nodes import ADDRESS, run_loop, until_told
 from waltz.cli.trial_directory import FILE_NAME, read_cluster_file
 from waltz.console.admission import refused_address
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from waltz.console.web_shell import Console
     from waltz.host import Host
     from waltz.system.http import HttpServer
+
+log = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7180)
 
@@ -53,12 +56,14 @@ REQUEST_SECONDS_MAX: Final = 60.0
     metavar="ADDRESS=NAME",
     help="A name to show for a server or storage node; may be repeated.",
 )
+@LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def console(
     place: ClusterPlace,
     address: Address,
     any_address: bool,
     names: tuple[str, ...],
+    log_format: LogFormat,
     end_with_stdin: bool,
 ) -> None:
     """Serve pages that show a cluster: who serves, who is away, and who waits for whom.
@@ -69,9 +74,9 @@ def console(
     """
     if (refused := refused_address(address, is_wanted=any_address)) is not None:
         raise ConfigurationError(refused)
+    set_up_logging(log_format)
     if not is_local(address.host):
-        click.echo(f"warning: every machine that reaches {address} can read the log", err=True)
-    set_up_logging()
+        log.warning("console_reached_by_all address=%s: who reaches it can read the log", address)
     node = ConsoleNode(place, address, known_names(names))
     run_loop(until_told(node, end_with_stdin=end_with_stdin))
 
@@ -140,7 +145,8 @@ class ConsoleNode:
             self._console.application(), HttpBounds(CONNECTIONS_MAX, REQUEST_SECONDS_MAX)
         )
         await self._http.start(self._address)
-        click.echo(f"console at http://{self._http.address}/", err=True)
+        at = self._http.address
+        log.info("console_started address=%s: open http://%s/ in a browser", at, at)
 
     async def run(self) -> None:
         """Wait for ever: the process ends when it is told to."""
