@@ -49,8 +49,8 @@ def test_a_consumer_is_shown_while_it_runs_and_afterwards(consumers: Consumers) 
     with waltz.open_client(
         consumers.address, Recorder(), name="orders", instance="orders-7", is_consumer=True
     ) as client:
-        client.append(0, b"x")
-        found = consumers.until("orders", has_mark(0, told_now=True))
+        mark = client.append(0, b"x")
+        found = consumers.until("orders", has_mark(mark, told_now=True))
         (shown,) = found["clients"]
         assert (shown["instance"], shown["client_id"]) == ("orders-7", client.client_id)
         assert shown["program"]
@@ -67,7 +67,7 @@ def test_a_consumer_is_shown_while_it_runs_and_afterwards(consumers: Consumers) 
         left_at = datetime.now(UTC)
 
     def has_left(found: Any) -> bool:
-        is_gone = not found["clients"] and has_mark(0, told_now=False)(found)
+        is_gone = not found["clients"] and has_mark(mark, told_now=False)(found)
         return is_gone and datetime.fromisoformat(found["last_kept"]) >= left_at
 
     assert consumers.until("orders", has_left)["lag_transactions"] == 0
@@ -86,8 +86,8 @@ def test_a_consumer_is_shown_while_it_runs_and_afterwards(consumers: Consumers) 
 
 def test_everybody_is_shown_if_asked_for(consumers: Consumers) -> None:
     with waltz.open_client(consumers.address, Recorder(), name="shop") as client:
-        client.append(0, b"x")
-        consumers.until("shop", has_mark(1, told_now=True))
+        mark = client.append(0, b"x")
+        consumers.until("shop", has_mark(mark, told_now=True))
         assert "shop" in consumers.run("list", "--all").out
         assert "shop" not in consumers.run("list").out
 
