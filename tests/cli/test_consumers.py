@@ -29,8 +29,17 @@ class Consumers:
         return json.loads(said.out) if said.code == 0 else {"partitions": [], "clients": []}
 
     def until(self, name: str, is_right: Callable[[Any], bool]) -> Any:
-        wait_until(lambda: is_right(self.shown(name)), f"{name} is not as expected")
-        return self.shown(name)
+        last: list[Any] = []
+
+        def is_there() -> bool:
+            last[:] = [self.shown(name)]
+            return is_right(last[0])
+
+        try:
+            wait_until(is_there, f"{name} is not as expected")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {last[0]}") from None
+        return last[0]
 
 
 @pytest.fixture
