@@ -161,6 +161,14 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
     "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "src/waltz/cli/log_format.py:CONVERSION": (
+        framed("%", "0"), framed("%", "-"), framed("%-", "0"), framed("%.", "0"), repeated("%"),
+    ),
+    "src/waltz/cli/log_format.py:_KEY": (repeated(" "), repeated(" a"), framed(" ", "a")),
+    "src/waltz/cli/log_format.py:_SENTENCE": (repeated(":"), repeated("; ")),
+    "src/waltz/console/pages.py:VALUE": (
+        repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
+    ),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/pipelines/expressions.py:CLOCK": (
         framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),

@@ -25,7 +25,7 @@ from waltz.log_fields import Fields
 LIBRARY_EVENT: Final = "library_message"
 """The event of lines that other libraries write: they have no names."""
 
-CONVERSION: Final = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
+CONVERSION: Final = re.compile(r"%[-# +]*\d*(?:\.\d+)?[a-zA-Z]")
 _KEY: Final = re.compile(r" (?=[a-z_]+=)")
 _SENTENCE: Final = re.compile("[:;] ")
 

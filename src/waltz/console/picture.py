@@ -8,7 +8,6 @@ for the layout alone. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +28,9 @@ REASON_CHARACTERS_MAX: Final = 500
 
 NOTICES_MAX: Final = 12
 """Sentences in the list of what needs attention; the others are counted."""
+
+DIGITS: Final = frozenset("0123456789")
+DIGITS_AND_DOT: Final = DIGITS | {"."}
 
 
 class Health(StrEnum):
@@ -245,10 +247,19 @@ def _name(answers: ClusterAnswers, address: object) -> str:
 def _worded(answers: ClusterAnswers, text: str) -> str:
     """Return the text of a server with the names of addresses in their place."""
     shown = plain(text, REASON_CHARACTERS_MAX)
-    if not answers.names:
-        return shown
-    known = "|".join(map(re.escape, sorted(answers.names, key=len, reverse=True)))
-    return re.sub(f"(?<![0-9.])(?:{known})(?![0-9])", lambda at: _name(answers, at[0]), shown)
+    for address in sorted(answers.names, key=len, reverse=True):
+        shown = _replaced(shown, address, _name(answers, address))
+    return shown
+
+
+def _replaced(text: str, address: str, name: str) -> str:
+    """Replace an address in `text`, but not where it is the middle of a longer one."""
+    first, *rest = text.split(address)
+    replaced = first
+    for piece in rest:
+        is_whole = replaced[-1:] not in DIGITS_AND_DOT and piece[:1] not in DIGITS
+        replaced += (name if is_whole else address) + piece
+    return replaced
 
 
 def _server(
