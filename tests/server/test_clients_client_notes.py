@@ -1,4 +1,4 @@
-"""What a partition has the journals of its replicas note of its clients, by value."""
+"""Notes of clients for the journals of a partition's replicas, by value."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ def test_mounts_that_come_together_are_one_message_and_repeated_ones_none() -> N
     assert notes.take() == ()
     assert not notes.add(ClientId(7), facts("orders"))
     assert notes.add(ClientId(7), facts("other"))
+    assert not notes.add(ClientId(7), facts("third")), "its first note waits already"
+    assert [each.name for each in notes.take()] == ["third"]
 
 
 def test_the_notes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

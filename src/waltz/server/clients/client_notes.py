@@ -34,8 +34,9 @@ class ClientNotes:
             return False
         if len(self._latest) >= CLIENT_NOTES_MAX:
             self._latest.clear()
+        had_none = not self._unsent
         self._latest[client_id] = self._unsent[client_id] = note
-        return len(self._unsent) == 1
+        return had_none
 
     def take(self) -> tuple[ClientNote, ...]:
         """Return the notes that are to be sent, once."""
