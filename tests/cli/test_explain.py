@@ -74,7 +74,7 @@ def test_a_committed_transaction_is_told_with_author_times_copies_and_refusals()
         "request ID  7:1:0:11",
         "author      orders (client 7; instance orders-1, app.py 0.1.0, from h:1, without a cert",
         "on a majority between 2023-11-14T22:13:20.000+00:00 and 2023-11-14T22:13:20.500+00:00",
-        "s2:1  has it, read now with both checksums; durable between",
+        "s2:1  has it, read and checked now; durable between",
         "by session 4",
         "1 refused append known to its server, 1 for a lock that it wrote",
         "the newest: 8:1:0:5 for lock hash 00000009, 0.5 s ago",
@@ -113,7 +113,7 @@ def test_what_nobody_could_tell_is_unknown_with_the_reason() -> None:
         "transaction 5: unknown whether it is committed: partition 0 has no server now; 1 of 3",
         "author      client 7, whose name is unknown: no journal has it",
         "durable     not recorded",
-        "s1:1  has it, read now with both checksums; time not recorded: it keeps no journal",
+        "s1:1  has it, read and checked now; time not recorded: it keeps no journal",
         "s2:1  unknown: no answer from s2:2 in 5 s; time not recorded",
         "s3:1  DIFFERS: it is another record",
         "refusals    unknown: partition 0 has no server now",
@@ -136,6 +136,20 @@ def test_a_transaction_that_is_not_there_yet_is_told_with_the_end_of_the_log() -
     text = said(replace(KNOWN, record=None, transaction_id=TransactionId(10), copies=missing))
     assert "there is none; the partition ends with transaction 9" in text
     assert "s1:1  does not have it: its log ends before" in text
+
+
+def test_a_server_that_knows_an_older_end_of_the_log_is_not_believed_alone() -> None:
+    beyond = replace(KNOWN, transaction_id=TransactionId(10))
+    assert beyond.is_committed is None, "the copies have it"
+    assert "the partition's server knows the log up to transaction 9" in said(beyond)
+    assert as_values(beyond)["committed"] is None
+    missing, silent = (
+        Copy(NODES[0], CopyStanding.MISSING, "its log ends before"),
+        Copy(NODES[1], CopyStanding.UNKNOWN, "no answer"),
+    )
+    assert replace(beyond, copies=(missing, silent, silent)).is_committed is None
+    assert replace(beyond, copies=(missing, missing, silent)).is_committed is False
+    assert replace(beyond, copies=()).is_committed is None
 
 
 @pytest.mark.parametrize("target", ["x", "1", "1:2:3", "-1:5", f"0:{2**63}", f"{2**31}:1:1:1"])

@@ -142,9 +142,13 @@ def _verdict(found: Explanation) -> str:
             return f"there is none; the partition ends with transaction {found.high_water_mark}"
         case None:
             same = sum(copy.standing == "same" for copy in found.copies)
+            reason = found.mark_trouble or (
+                f"the partition's server knows the log up to transaction {found.high_water_mark},"
+                " and a majority of the copies do not say that theirs end there"
+            )
             return (
-                f"{UNKNOWN} whether it is committed: {found.mark_trouble}; {same} of"
-                f" {len(found.copies)} copies hold the same record"
+                f"{UNKNOWN} whether it is committed: {reason}; {same} of {len(found.copies)} copies"
+                " hold the same record"
             )
 
 
@@ -189,7 +193,7 @@ def _between(low: int | None, high: int | None) -> str:
 
 def _copy(copy: Copy) -> str:
     said = {
-        "same": "has it, read now with both checksums",
+        "same": "has it, read and checked now",
         "different": "DIFFERS",
         "missing": "does not have it",
         "refused": "DOES NOT GIVE IT",

@@ -113,11 +113,18 @@ class Explanation:
 
     @property
     def is_committed(self) -> bool | None:
-        """Whether the transaction is committed; None: nobody says. False: the partition's log ends
-        before it."""
+        """Whether the transaction is committed; None: nobody can say. False: the partition's server
+        and a majority of its copies say that the log ends before it.
+
+        The server's word alone is not enough: a server that has lost the partition, and has not
+        heard of it, knows an older end of the log.
+        """
         if self.high_water_mark is None:
             return None
-        return self.transaction_id <= self.high_water_mark
+        if self.transaction_id <= self.high_water_mark:
+            return True
+        missing = sum(copy.standing is CopyStanding.MISSING for copy in self.copies)
+        return False if self.copies and missing >= majority(len(self.copies)) else None
 
 
 async def explain_transaction(
