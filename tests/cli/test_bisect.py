@@ -75,7 +75,7 @@ def test_a_state_that_holds_ends_with_zero_and_says_what_was_applied(
     done = bisect(cluster, ledger, "--partition", "1", *STATE)
     assert (done.returncode, done.stdout) == (
         0,
-        "partition 1: the test holds; 10 transactions from 0 on were applied\n",
+        "partition 1: the test has not failed; 10 transactions from 0 on were applied\n",
     )
     until = bisect(cluster, ledger, "--partition", "0", *STATE, "--to", "29")
     assert until.returncode == 0
@@ -98,9 +98,10 @@ def test_a_search_is_resumed_and_not_mixed_up(
 def test_without_a_state_each_transaction_is_tested(cluster: RunningCluster, ledger: Path) -> None:
     every_number = bisect(cluster, ledger, "--partition", "0", "--test", "bank:is_number")
     assert every_number.returncode == 0, every_number.stderr
+    assert every_number.stdout.endswith("has not failed; 100 transactions from 0 on were tested\n")
     done = bisect(cluster, ledger, "--partition", "0", "--test", "bank:is_paid_in")
     assert done.returncode == 1
-    assert "holds after 29 and fails after transaction 30\n" in done.stdout
+    assert "the test fails for transaction 30, the first one of those from 0 on\n" in done.stdout
     assert done.stdout.endswith("\n-61\n")
 
 

@@ -90,7 +90,9 @@ def bisect(
                 named_callable("--state", state_name), test, start, end, every, saved_at
             )
         record = None if found is None else next(log.read(found, found + 1))
-    show(partition_id, first, end, tested, record, as_json=as_json)
+    show(
+        partition_id, first, end, tested, record, has_state=state_name is not None, as_json=as_json
+    )
     if record is not None:
         sys.exit(1)
 
@@ -209,9 +211,10 @@ def show(
     tested: int,
     found: Transaction | None,
     *,
+    has_state: bool,
     as_json: bool,
 ) -> None:
-    """Print the result."""
+    """Print the result. Without a state the test got each transaction by itself."""
     if as_json:
         record = None
         if found is not None:
@@ -225,18 +228,20 @@ def show(
         print_json({**result, "applied": tested, "found": record})
         return
     if found is None:
-        click.echo(
-            f"partition {partition_id}: the test holds; {tested} transactions from {first} on were"
-            " applied"
-        )
+        done = "applied" if has_state else "tested"
+        count = f"{tested} transactions from {first} on were {done}"
+        click.echo(f"partition {partition_id}: the test has not failed; {count}")
         return
-    before = "before it" if found.transaction_id == first else f"after {found.transaction_id - 1}"
     from waltz.operators.client_questions_shell import printable
 
     data = printable(found.data[:DATA_BYTES_SHOWN].decode(errors="backslashreplace"))
     more = f" ... ({len(found.data)} bytes)" if len(found.data) > DATA_BYTES_SHOWN else ""
+    number = found.transaction_id
+    before = "before it" if number == first else f"after {number - 1}"
+    verdict = f"holds {before} and fails after transaction {number}"
+    if not has_state:
+        verdict = f"fails for transaction {number}, the first one of those from {first} on"
     click.echo(
-        f"partition {partition_id}: the test holds {before} and fails after transaction"
-        f" {found.transaction_id}\n"
+        f"partition {partition_id}: the test {verdict}\n"
         f"request ID {':'.join(map(str, found.request_id))}, header {found.header}\n{data}{more}"
     )
