@@ -16,7 +16,7 @@ from waltz.server.commit_ages import CommitAges, Lag
 
 def _as_fed(position_of: Callable[..., Any]) -> Callable[..., Any]:
     def fed(self: Any, partition_id: Any) -> Any:
-        """What has arrived waits to be applied, perhaps for long."""
+        """Return the position with the mark of arrival, as if all that arrived were applied."""
         position = position_of(self, partition_id)
         mark = self._runners[partition_id].machine.feed.fed if position is not None else None
         return None if position is None else position._replace(mark=mark)
@@ -35,8 +35,7 @@ def _since_the_last_commit(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _as_sent(entry_of: Callable[..., Any]) -> Callable[..., Any]:
     def sent(facts: Any, mount: Any, told: Any, now: float) -> Any:
-        """Of a client that has told nothing yet, what it was sent is taken for what it has
-        applied."""
+        """Take what was sent for applied, for a client that has told nothing yet."""
         if told is None and mount.sampled is None and mount.sent is not None:
             told = ToldMark(mount.sent, now)
         return entry_of(facts, mount, told, now)

@@ -73,7 +73,7 @@ def test_a_committed_transaction_is_told_with_author_times_copies_and_refusals()
     for part in (
         "request ID  7:1:0:11",
         "author      orders (client 7; instance orders-1, app.py 0.1.0, from h:1, without a cert",
-        "on a majority between 2023-11-14T22:13:20.000+00:00 and 2023-11-14T22:13:20.500+00:00",
+        "on a majority between 2023-11-14T22:13:20.000Z and 2023-11-14T22:13:20.500Z",
         "s2:1  has it, read and checked now; durable between",
         "by session 4",
         "1 refused append known to its server, 1 for a lock that it wrote",

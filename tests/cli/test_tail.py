@@ -16,7 +16,7 @@ import pytest
 
 from tests.clusters import RunningCluster, run_waltz, running_cluster
 from waltz import TransactionColumns, TransactionId
-from waltz.cli.tail import Style, TimeBounds, utc_text
+from waltz.cli.tail import Style, TimeBounds
 
 RUN = TransactionColumns(
     first_transaction_id=TransactionId(7),
@@ -55,7 +55,6 @@ def test_json_has_the_request_id_and_loses_no_byte() -> None:
 def test_a_bound_that_is_not_recorded_is_left_out() -> None:
     assert TimeBounds(1_000, None).text() == "from 1970-01-01T00:00:01.000Z"
     assert TimeBounds(None, 1_000).text() == "until 1970-01-01T00:00:01.000Z"
-    assert utc_text(2**62) == f"{2**62} ms"
 
 
 @pytest.fixture(scope="module")

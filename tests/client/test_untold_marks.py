@@ -1,4 +1,4 @@
-"""What a client tells servers of its marks, and when there is nothing to tell."""
+"""Marks that a client has to tell servers, and the states with nothing to tell."""
 
 from __future__ import annotations
 

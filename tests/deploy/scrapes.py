@@ -110,7 +110,7 @@ class Scene:
         return replace(self, client=replace(self.client, partitions=(changed,)))
 
     def samples(self) -> dict[str, float]:
-        """What a scraper of the three processes reads: the series, and its value."""
+        """Return each series that a scraper of the three processes reads, with its value."""
         found: dict[str, float] = {}
         for job, families in (
             ("waltz-server", server_families(self.server, version="1")),

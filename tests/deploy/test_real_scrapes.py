@@ -1,4 +1,4 @@
-"""What real processes answer a scraper has every metric that an expression uses."""
+"""Real processes export every metric that an expression of the rules uses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def names_in(text: str) -> set[str]:
 
 
 def observed(cluster: RunningCluster, directory: Path) -> str:
-    """What a server and a storage node of the cluster answer that have HTTP ports."""
+    """Return the answers to a scraper of a server and a storage node that have HTTP ports."""
     ports = choose_ports("127.0.0.1", 0, 6)
     address = [f"127.0.0.1:{port}" for port in ports]
     shared = ("--coordinator", cluster.coordinator)

@@ -224,7 +224,7 @@ def test_what_is_no_label_ends_the_handshake_and_nobody_else_notices(
 
 
 def test_marks_that_nobody_may_tell_are_not_kept(tmp_path: Path) -> None:
-    """Of partitions that are not mounted, that do not exist, and beyond the end of the log."""
+    """A mark of a partition that is not mounted or does not exist, or beyond the end of its log."""
 
     async def play() -> None:
         async with running_server(tmp_path) as (host, server):

@@ -1,4 +1,4 @@
-"""What is concluded from the answers of servers, nodes and journals, by value."""
+"""Conclusions from the answers of servers, storage nodes and journals, by value."""
 
 from __future__ import annotations
 

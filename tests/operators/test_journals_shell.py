@@ -1,4 +1,4 @@
-"""What storage nodes tell of times, asked by tools on simulated machines."""
+"""Tools on simulated machines ask storage nodes when transactions were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of consumers, from what the coordinator keeps and what servers say."""
+"""Named consumers, put together from the coordinator's marks and the answers of servers."""
 
 from __future__ import annotations
 

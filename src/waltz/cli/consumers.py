@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.exit_codes import exit_code
+from waltz.cli.moments import moment
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.errors import NotFoundError
 
@@ -251,11 +251,7 @@ def _time(milliseconds: int | None, precision: str = "seconds") -> str:
     """Return the time of the wall clock, in UTC."""
     if milliseconds is None:
         return "-"
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, OSError, ValueError):
-        return UNKNOWN
-    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+    return moment(milliseconds, precision)
 
 
 # For programs

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def moment(milliseconds: int) -> str:
-    """Return a time, in milliseconds since 1970, for people."""
+def moment(milliseconds: int, precision: str = "milliseconds") -> str:
+    """Return a time, in milliseconds since 1970, in UTC to the `precision` of `isoformat`; the
+    number itself if no calendar has it."""
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms since 1970"
+    return found.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def age_text(milliseconds: int) -> str:

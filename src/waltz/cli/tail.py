@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ import click
 
 import waltz
 from waltz.cli.cluster_place import ClusterPlace, LogPlace, log_options
+from waltz.cli.moments import moment
 from waltz.cli.nodes import run_loop
 
 if TYPE_CHECKING:
@@ -59,19 +59,10 @@ class TimeBounds:
         if self.not_before is None and self.not_after is None:
             return "not recorded"
         if self.not_after is None:
-            return f"from {utc_text(self.not_before or 0)}"
+            return f"from {moment(self.not_before or 0)}"
         if self.not_before is None:
-            return f"until {utc_text(self.not_after)}"
-        return f"{utc_text(self.not_before)} to {utc_text(self.not_after)}"
-
-
-def utc_text(milliseconds: int) -> str:
-    """Return the time in UTC, to the millisecond; the number itself if no calendar has it."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{milliseconds} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return f"until {moment(self.not_after)}"
+        return f"{moment(self.not_before)} to {moment(self.not_after)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +127,8 @@ class Style:
             "data": data.decode(errors="backslashreplace"),
         }
         if bounds is not None:
-            value["not_before"] = bounds.not_before and utc_text(bounds.not_before)
-            value["not_after"] = bounds.not_after and utc_text(bounds.not_after)
+            value["not_before"] = bounds.not_before and moment(bounds.not_before)
+            value["not_after"] = bounds.not_after and moment(bounds.not_after)
         try:
             data.decode()
         except UnicodeDecodeError:

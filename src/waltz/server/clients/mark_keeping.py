@@ -77,7 +77,7 @@ class MarkKeeping:
         return self._taken(min(due, key=self._due.__getitem__), now) if due else None
 
     def take_any(self, now: float) -> MarksToWrite | None:
-        """As `take`, due or not."""
+        """Return what waits of one name, due or not; None if nothing waits."""
         return self._taken(next(iter(self._waiting)), now) if self._waiting else None
 
     def check_invariants(self) -> None:
