@@ -101,6 +101,7 @@ RECORDINGS: Final = (
 SERVER_PAGE: Final = "server.md"
 STORAGE_PAGE: Final = "storage-node.md"
 CLIENT_PAGE: Final = "clients.md"
+CONSUMER_PAGE: Final = "consumers.md"
 
 ALERTS: Final = (
     Alert(
@@ -359,6 +360,33 @@ ALERTS: Final = (
         "A partition has no server",
     ),
     Alert(
+        "WaltzConsumerLags",
+        "max by (consumer, partition) (waltz_server_consumer_lag_seconds) > 300",
+        "5m",
+        Severity.WARNING,
+        "{{ $labels.consumer }} is {{ $value }} s behind in partition {{ $labels.partition }}.",
+        CONSUMER_PAGE,
+        "A consumer is behind",
+    ),
+    Alert(
+        "WaltzConsumerGone",
+        "max by (consumer, partition) (waltz_server_consumer_connected) == 0",
+        "5m",
+        Severity.WARNING,
+        "No client of {{ $labels.consumer }} has partition {{ $labels.partition }} mounted.",
+        CONSUMER_PAGE,
+        "A consumer is behind",
+    ),
+    Alert(
+        "WaltzConsumersLeftOut",
+        "waltz_server_consumer_lags_left_out > 0",
+        "10m",
+        Severity.WARNING,
+        "{{ $labels.instance }} has more consumers than its metrics name.",
+        CONSUMER_PAGE,
+        "A consumer is behind",
+    ),
+    Alert(
         "WaltzLocksRefused",
         "sum by (instance, client, lock) (rate(waltz_client_refusals_total[5m])) > 10",
         "10m",
@@ -499,6 +527,27 @@ DASHBOARDS: Final = (
                 (
                     (f"waltz_server_mounts{_PARTITION}", "mounted {{partition}}"),
                     (f"waltz_server_feeds{_PARTITION}", "fed {{partition}}"),
+                ),
+            ),
+            Panel(
+                "Consumers, seconds behind",
+                "s",
+                (
+                    (
+                        f"waltz_server_consumer_lag_seconds{_PARTITION}",
+                        "{{consumer}} {{partition}}",
+                    ),
+                ),
+                "Time since the first transaction was committed that the consumer has not applied.",
+            ),
+            Panel(
+                "Consumers, transactions behind",
+                "short",
+                (
+                    (
+                        f"waltz_server_consumer_lag_transactions{_PARTITION}",
+                        "{{consumer}} {{partition}}",
+                    ),
                 ),
             ),
         ),

@@ -14,6 +14,7 @@ from tests.storage.support import KEY
 from waltz.cli.exposition import server_families, storage_families
 from waltz.figures import BOUNDS, Durations, Metric
 from waltz.metrics import StateCollector
+from waltz.server.clients.consumer_lags import ConsumersState
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_METRICS,
@@ -109,7 +110,7 @@ def test_a_scraper_sees_every_figure_of_a_server() -> None:
         connections=5,
         partitions=(well, unwell),
     )
-    samples = samples_of(server_families(state, version="7"))
+    samples = samples_of(server_families(state, ConsumersState(), version="7"))
     assert samples["waltz_server_connections", ""] == 5
     assert samples["waltz_server_appends_total", "0"] == 7
     assert ("waltz_server_high_water_mark", "3") not in samples

@@ -19,6 +19,7 @@ from waltz.client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from waltz.figures import Durations
 from waltz.host import Space
 from waltz.metrics import StateCollector, client_families
+from waltz.server.clients.consumer_lags import ConsumerLag, ConsumersState
 from waltz.server.server_metrics import (
     CoordinatorContact,
     ServerPartitionState,
@@ -78,6 +79,14 @@ FOLLOWED = ClientPartitionMetrics(
 )
 
 
+CONSUMERS = ConsumersState(
+    (
+        ConsumerLag("billing", PartitionId(0), True, 0, 0.0),
+        ConsumerLag("billing", PartitionId(1), True, 2, 0.5),
+    )
+)
+
+
 @dataclass(frozen=True)
 class Scene:
     """A cluster at one moment."""
@@ -85,6 +94,7 @@ class Scene:
     server: ServerState
     node: NodeState
     client: ClientMetrics
+    consumers: ConsumersState = CONSUMERS
     up: int = 1
 
     def with_partition(self, **changes: object) -> Scene:
@@ -113,7 +123,7 @@ class Scene:
         """Return each series that a scraper of the three processes reads, with its value."""
         found: dict[str, float] = {}
         for job, families in (
-            ("waltz-server", server_families(self.server, version="1")),
+            ("waltz-server", server_families(self.server, self.consumers, version="1")),
             ("waltz-storage", storage_families(self.node, version="1")),
             ("application", client_families([("orders", self.client)])),
         ):

@@ -13,15 +13,16 @@ import yaml
 
 from deploy.artefacts import FOLDER
 from deploy.table import ALERTS, Alert
-from tests.deploy.scrapes import DISK, GIBIBYTE, WELL, Scene, free, series, store
+from tests.deploy.scrapes import CONSUMERS, DISK, GIBIBYTE, WELL, Scene, free, series, store
 from tests.promtool import promtool
 from waltz.figures import Durations
 from waltz.server.appends.stage_seconds import StageSeconds
+from waltz.server.clients.consumer_lags import ConsumerLag, ConsumersState
 from waltz.server.server_metrics import CoordinatorContact, ServerPartitionCounters, ServerStage
 from waltz.storage.log.damage import DamagedRange
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import NodeStage
-from waltz.types import TransactionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.report_protocol import Standing
 
 RULES = [FOLDER / "prometheus" / name for name in ("alerts.yml", "recording.yml")]
@@ -37,6 +38,11 @@ def seconds(*durations: float) -> Durations:
 
 def lost(reason: Standing) -> Scene:
     return WELL.with_partition(store=store(CURRENT, CURRENT, reason))
+
+
+def behind(transactions: int, seconds: float, *, is_connected: bool) -> ConsumersState:
+    lag = ConsumerLag("billing", PartitionId(0), is_connected, transactions, seconds)
+    return replace(CONSUMERS, lags=(lag, *CONSUMERS.lags[1:]))
 
 
 SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
@@ -78,6 +84,9 @@ SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
     "WaltzClientParks": (WELL, WELL.with_followed(parked=1)),
     "WaltzClientLags": WELL.with_followed(known_mark=TransactionId(20_000)),
     "WaltzClientWithoutServer": WELL.with_followed(is_mounted=False),
+    "WaltzConsumerLags": replace(WELL, consumers=behind(4_000, 301.0, is_connected=True)),
+    "WaltzConsumerGone": replace(WELL, consumers=behind(1, 3.0, is_connected=False)),
+    "WaltzConsumersLeftOut": replace(WELL, consumers=replace(CONSUMERS, left_out=1)),
     "WaltzLocksRefused": (WELL, WELL.with_client(refusals={"account": 3 + 60 * 20})),
 }
 """The state in which each alert fires; of two, the cluster goes from one towards the other, so far

@@ -199,7 +199,7 @@ def test_the_marks_of_a_consumer_outlive_it(tmp_path: Path) -> None:
     options = ClientOptions(name="orders", instance="1", is_consumer=True)
 
     async def play() -> None:
-        async with running_server(tmp_path) as (host, _):
+        async with running_server(tmp_path) as (host, server):
 
             async def until(is_right: Callable[[ConsumersView], bool]) -> ConsumersView:
                 while not is_right(view := await read_named_consumers(host, DEFAULT_ROOT)):
@@ -211,6 +211,9 @@ def test_the_marks_of_a_consumer_outlive_it(tmp_path: Path) -> None:
                     await first.append(0, b"x")
                 view = await until(lambda view: any(each.is_current for each in view.consumers))
                 assert view.consumers[0].name == "orders"
+                while not server.consumers().lags:
+                    await asyncio.sleep(0.05)
+                assert [each.is_connected for each in server.consumers().lags] == [True]
             view = await until(
                 lambda view: (
                     not view.consumers[0].instances
@@ -224,6 +227,8 @@ def test_the_marks_of_a_consumer_outlive_it(tmp_path: Path) -> None:
                 await writer.append(0, b"y")
                 view = await until(lambda view: view.consumers[0].lag_transactions == 1)
             assert [each.name for each in view.consumers] == ["orders"]
+            (lag,) = server.consumers().lags
+            assert (lag.name, lag.is_connected, lag.transactions) == ("orders", False, 1)
             assert list(await read_consumers(host.coordinator)) == ["orders"]
 
     asyncio.run(play())
@@ -250,5 +255,6 @@ def test_marks_that_a_peer_cannot_have_applied_are_not_kept(tmp_path: Path) -> N
                 await asyncio.sleep(0.05)
             assert isinstance(found["orders"], dict)
             assert [mark.transaction_id for mark in found["orders"].values()] == [0]
+            assert [each.transactions for each in server.consumers().lags] == [2]
 
     asyncio.run(play())

@@ -12,6 +12,11 @@ from prometheus_client.metrics_core import InfoMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 
 from waltz.metrics import families
+from waltz.server.clients.consumer_lags import (
+    CONSUMER_FAMILIES,
+    CONSUMER_METRICS,
+    ConsumersState,
+)
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
@@ -47,8 +52,10 @@ def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily
     )
 
 
-def server_families(state: ServerState, *, version: str) -> Iterator[MetricFamily]:
-    """Yield the families of a server, then of its partitions."""
+def server_families(
+    state: ServerState, consumers: ConsumersState, *, version: str
+) -> Iterator[MetricFamily]:
+    """Yield the families of a server, of its partitions, and of their consumers."""
     yield InfoMetricFamily(
         "waltz_server",
         "Which server this is.",
@@ -62,3 +69,4 @@ def server_families(state: ServerState, *, version: str) -> Iterator[MetricFamil
         SERVER_PARTITION_METRICS,
         SERVER_PARTITION_FAMILIES,
     )
+    yield from families(SERVER_PREFIX, [], [([], consumers)], CONSUMER_METRICS, CONSUMER_FAMILIES)

@@ -19,6 +19,7 @@ from waltz.client.client_metrics import (
 )
 from waltz.figures import Family, Kind, Label, Metric
 from waltz.metrics import CLIENT_PREFIX
+from waltz.server.clients.consumer_lags import CONSUMER_FAMILIES, CONSUMER_METRICS
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
@@ -68,6 +69,9 @@ SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
     "A server": tuple(exposed(SERVER_PREFIX, SERVER_METRICS)),
     "A partition on its server": tuple(
         exposed(SERVER_PREFIX, SERVER_PARTITION_METRICS, SERVER_PARTITION_FAMILIES, (PARTITION,))
+    ),
+    "A consumer, on the server of a partition": tuple(
+        exposed(SERVER_PREFIX, CONSUMER_METRICS, CONSUMER_FAMILIES)
     ),
     "A storage node": tuple(exposed(STORAGE_PREFIX, NODE_METRICS)),
     "A partition on a storage node": tuple(

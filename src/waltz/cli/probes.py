@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 
 from waltz.cli.exposition import server_families, storage_families
 from waltz.metrics import StateCollector
+from waltz.server.clients.consumer_lags import ConsumersState
 from waltz.server.server_metrics import ServerState, original_gauges, server_health_json
 from waltz.storage.storage_metrics import NodeState, health_json, metrics_json
 from waltz.system.http import Answer, Answering, Negotiated
@@ -31,12 +32,16 @@ def storage_routes(read: Callable[[], NodeState], *, version: str) -> dict[str, 
     )
 
 
-def server_routes(read: Callable[[], ServerState], *, version: str) -> dict[str, Answering]:
+def server_routes(
+    read: Callable[[], ServerState], consumers: Callable[[], ConsumersState], *, version: str
+) -> dict[str, Answering]:
+    """Return the paths with their handlers; `read` and `consumers` return the state of that
+    moment."""
     return _routes(
         "waltz-server",
         version,
         health=lambda: server_health_json(read()),
-        families=lambda: server_families(read(), version=version),
+        families=lambda: server_families(read(), consumers(), version=version),
         figures=lambda: {"gauges": original_gauges(read())},
     )
 

@@ -86,7 +86,7 @@ def observed(server: Server, http: Address | None) -> ObservedNode:
     def routes() -> Routes:
         from waltz.cli.probes import server_routes
 
-        return server_routes(server.state, version=installed_version())
+        return server_routes(server.state, server.consumers, version=installed_version())
 
     return ObservedNode(server, http, routes)
 

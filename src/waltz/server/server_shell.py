@@ -38,6 +38,7 @@ from waltz.limits import (
 )
 from waltz.server.clients.client_connection import answer_without_partition, may_overtake
 from waltz.server.clients.clients_shell import Clients, ConnectedClient
+from waltz.server.clients.consumer_lags import ConsumerMarks, ConsumersState
 from waltz.server.clients.directory_shell import Directory
 from waltz.server.clients.mark_keeping_shell import MarkKeeper
 from waltz.server.clients.mounted_clients import (
@@ -47,6 +48,7 @@ from waltz.server.clients.mounted_clients import (
     told_lag,
 )
 from waltz.server.clients.reception import Terms
+from waltz.server.commit_ages import Lag
 from waltz.server.coordinator_watch_shell import CoordinatorWatch, CountedCoordinator
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
@@ -66,7 +68,7 @@ from waltz.server.server_partition_events import (
 )
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
-from waltz.types import NOTHING, Address, Generation, PartitionId, ReplicaId
+from waltz.types import NOTHING, Address, Generation, PartitionId, ReplicaId, TransactionId
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AddPreferredPartitionRequest,
@@ -167,6 +169,7 @@ class Server:
         )
         self._applied = AppliedByClients()
         self._mark_keeper = MarkKeeper(host, config.root)
+        self._consumer_marks = ConsumerMarks()
         self._look: ClientsLook | None = None
         self._looking = asyncio.Lock()
         self._backlog_bytes_peak = 0
@@ -267,6 +270,20 @@ class Server:
             partitions=self._partitions.states(),
         )
 
+    def consumers(self) -> ConsumersState:
+        """Return how far the consumers of this server's partitions are behind at this moment."""
+        now = self.host.clock.now()
+
+        def lag_of(
+            partition_id: PartitionId, mark: TransactionId
+        ) -> tuple[TransactionId | None, Lag | None] | None:
+            partition = self._partitions.running.get(partition_id)
+            if partition is None:
+                return None
+            return partition.machine.high_water_mark, partition.machine.lag_of(mark, now)
+
+        return self._consumer_marks.state(lag_of, now)
+
     async def run(self) -> None:
         """Return once the server was stopped. Raises what ended it otherwise."""
         assert self._ended is not None, "started"
@@ -302,6 +319,7 @@ class Server:
             self._directory.forget(event.connection_id)
             self._applied.forget(event.connection_id)
             self._mark_keeper.leave(event.connection_id)
+            self._consumer_marks.leave(event.connection_id, self.host.clock.now())
         self._partitions.tell_all(event)
 
     async def _hand_on(self, client: ConnectedClient, messages: Sequence[Message]) -> None:
@@ -406,6 +424,7 @@ class Server:
             if NOTHING <= mark.transaction_id <= machine.high_water_mark:
                 number, last = mark.partition_id, mark.transaction_id
                 self._mark_keeper.note(client.connection_id, label.name, number, last)
+                self._consumer_marks.note(client.connection_id, label.name, number, last)
 
     def _lags(self, request: ClientsRequest, now: float) -> tuple[MarkLag, ...]:
         """Return the lag of the marks that are asked for, of partitions that run here."""
