@@ -15,10 +15,12 @@
         OperationTimeoutError    the caller's time ran out; what was sent: unknown
         PartitionBlockedError    the application cannot apply the partition's next transaction
         UnreadableError          no replica that should hold a transaction can give it
+        ArchiveUnreachableError  the archive's directory or bucket does not answer; a write: unknown
         PostponedError           a callback asks to be called again later; nothing is wrong
       StorageError               a replica's disk
         SegmentFailedError       a write or sync failed; the writer stays closed until reopened
         CorruptionError          bytes at or below a trusted mark do not check out
+          ArchiveDamagedError    an object of the archive is lost or is not what was archived
         RemoteStorageError       a storage node answered with a failure; its text is in the message
       CoordinationError          the coordinator refused a request
         NoNodeError  NodeExistsError  VersionConflictError
@@ -124,6 +126,11 @@ class UnreadableError(UnavailableError):
     is repaired, or once a replica that has the transaction comes back."""
 
 
+class ArchiveUnreachableError(UnavailableError):
+    """A directory or bucket refused or did not answer, after repeated attempts. Whether a write
+    took effect is unknown. The text says what was asked, and what to look at."""
+
+
 class PostponedError(UnavailableError):
     """Raised by a callback to be called again after `delay_seconds` with what is not applied yet.
 
@@ -147,6 +154,26 @@ class SegmentFailedError(StorageError):
 
 
 class CorruptionError(StorageError): ...
+
+
+class ArchiveDamagedError(CorruptionError):
+    """An object of the archive is lost, or differs from what was archived. Of `partition_id` the
+    transactions `first` to `end` - 1 are concerned; None: all, a manifest is damaged. `waltz
+    archive repair` writes lost objects anew while the log has their transactions."""
+
+    def __init__(
+        self,
+        reason: str,
+        path: str,
+        partition_id: int | None = None,
+        first: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.path = path
+        self.partition_id = partition_id
+        self.first = first
+        self.end = end
 
 
 class RemoteStorageError(StorageError):

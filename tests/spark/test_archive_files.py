@@ -11,10 +11,10 @@ import pytest
 from tests.spark.test_schema import columns
 from waltz.errors import CorruptionError
 from waltz.spark import archive_files
-from waltz.spark.archive import ArchivedFile
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
 from waltz.spark.block_digests import BLOCK_TRANSACTIONS, digested
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import ArchivedFile
 from waltz.spark.schema import record_batch
 from waltz.types import PartitionId, TransactionId
 

@@ -14,10 +14,10 @@ import pytest
 import waltz
 from tests.spark.listed_log import ListedLog
 from waltz.errors import NotFoundError
-from waltz.spark.archive import Archive, ArchivedFile
 from waltz.spark.archive_files import read_file
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import Archive, ArchivedFile
 from waltz.spark.pipelines.archiving import (
     ArchiveDifference,
     ArchivePlace,

@@ -17,7 +17,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
 from waltz.errors import ConfigurationError
-from waltz.spark.archive import Archive
+from waltz.spark.parquet_archive import Archive
 from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.audit import AuditReport, CopyReport, audit
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition

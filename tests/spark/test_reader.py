@@ -21,9 +21,9 @@ from waltz.errors import (
     PartitionNotReadyError,
     WaltzError,
 )
-from waltz.spark.archive import Archive
 from waltz.spark.archive_files import write_files
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import Archive
 from waltz.spark.reader import WaltzReader
 from waltz.spark.schema import arrow_schema, log_schema
 from waltz.spark.spark_options import parse_options

@@ -17,7 +17,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import waltz
 from waltz.errors import ConfigurationError
-from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.decoding import RowDecoding, decoded
@@ -27,6 +26,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
+from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
 from waltz.spark.row_filter import ALL, Intervals
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from waltz.errors import CorruptionError
-from waltz.spark.archive import Archive, ArchivedFile, Contents
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.codes import DIFFERENT
@@ -26,6 +25,7 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
+from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
 from waltz.spark.progress import PartitionLag
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.tasks import LogAccess

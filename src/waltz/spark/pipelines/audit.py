@@ -19,7 +19,6 @@ from uuid import UUID
 
 from waltz import NOTHING, Replica, ReplicaMarks, ReplicaReader
 from waltz.errors import CorruptionError, RemoteStorageError, UnavailableError, WaltzError
-from waltz.spark.archive import Archive, Contents
 from waltz.spark.archive_files import SCHEMA, read_file
 from waltz.spark.block_digests import BlockDigester, block_ranges
 from waltz.spark.codes import DIFFERENT
@@ -33,6 +32,7 @@ from waltz.spark.copies import (
     missing_promised,
 )
 from waltz.spark.offsets import TransactionRange, select_partitions
+from waltz.spark.parquet_archive import Archive, Contents
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.reader import NOTHING_ARCHIVED
 from waltz.spark.schema import record_batch

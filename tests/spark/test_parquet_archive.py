@@ -11,9 +11,15 @@ from uuid import UUID
 import pytest
 
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
-from waltz.spark.archive import ORPHAN_SECONDS_MIN, Archive, ArchivedFile, Contents, followed
 from waltz.spark.block_digests import Block
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import (
+    ORPHAN_SECONDS_MIN,
+    Archive,
+    ArchivedFile,
+    Contents,
+    followed,
+)
 from waltz.types import PartitionId, TransactionId
 
 KEY = UUID(int=1)

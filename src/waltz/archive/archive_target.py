@@ -1,0 +1,306 @@
+"""The place where an archive is kept: a directory, or a bucket of an object store.
+
+Owns the five verbs that an archive needs, over obstore, and what its errors mean. An object appears
+whole or not at all, and is never changed. Credentials and the endpoint of a bucket come from the
+environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and their like), or from the machine's role.
+
+obstore syncs nothing that it puts into a directory. So in a directory an object is written under
+another name, synced, given its name, and then the directory is synced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from waltz.errors import (
+    ArchiveDamagedError,
+    ArchiveUnreachableError,
+    ConfigurationError,
+    NotFoundError,
+)
+from waltz.system.real_disk import RealDisk
+
+if TYPE_CHECKING:
+    from obstore.store import LocalStore, ObjectStore, RetryConfig
+
+STAGING: Final = "staging"
+"""The directory of objects that have no name yet; those of a killed writer are swept."""
+
+ATTEMPTS_MAX: Final = 8
+"""Requests to a bucket before one that is refused as too frequent, or fails there, is given up."""
+
+ATTEMPTS_SECONDS_MAX: Final = 60.0
+"""Time for these requests."""
+
+REQUEST_SECONDS_MAX: Final = 60.0
+"""Time for one request, with its transfer: 64 MiB at 10 Mbit/s take 54 s."""
+
+LIST_SIZE: Final = 1_000
+"""Names asked for at a time."""
+
+_UNUSABLE: Final = re.compile(r"[?#]")
+
+
+class Listed(NamedTuple):
+    """An object as a listing tells it: name, bytes, last change in milliseconds since 1970."""
+
+    path: str
+    byte_count: int
+    changed_at: int
+
+
+class Target(Protocol):
+    """A directory or a bucket. All verbs raise ArchiveUnreachableError, ConfigurationError."""
+
+    @property
+    def url(self) -> str: ...
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Make an object, durable when this returns. False: there is one, which stays."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Make or replace an object."""
+        ...
+
+    def get(self, path: str, bytes_max: int) -> bytes:
+        """Raises NotFoundError; ArchiveDamagedError: it is larger than `bytes_max`."""
+        ...
+
+    def get_range(self, path: str, start: int, count: int) -> bytes:
+        """Return these bytes, fewer if the object ends before. Raises NotFoundError."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, prefix: str, after: str | None = None) -> Iterator[Listed]:
+        """Yield the objects in the directory `prefix` and below, whose names come after `after`."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Remove an object, if there is one."""
+        ...
+
+
+class _Store:
+    """The verbs that both kinds of target have in common."""
+
+    def __init__(self, url: str, store: ObjectStore) -> None:
+        self.url = url
+        self._store = store
+
+    def get(self, path: str, bytes_max: int) -> bytes:
+        import obstore
+
+        with _told(self.url, f"read {path}"):
+            found = obstore.get(self._store, path)
+            size = found.meta["size"]
+            if size > bytes_max:
+                raise ArchiveDamagedError(
+                    f"{self.url}/{path} has {size} bytes; expected at most {bytes_max}", path
+                )
+            return bytes(found.bytes())
+
+    def get_range(self, path: str, start: int, count: int) -> bytes:
+        import obstore
+
+        with _told(self.url, f"read {count} bytes of {path} from byte {start} on"):
+            try:
+                return bytes(obstore.get_range(self._store, path, start=start, length=count))
+            except obstore.exceptions.GenericError:
+                if obstore.head(self._store, path)["size"] <= start:
+                    return b""  # the library calls that an invalid range
+                raise
+
+    def exists(self, path: str) -> bool:
+        import obstore
+
+        try:
+            with _told(self.url, f"look for {path}"):
+                obstore.head(self._store, path)
+        except NotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str, after: str | None = None) -> Iterator[Listed]:
+        import obstore
+
+        with _told(self.url, f"list {prefix}"):
+            for some in obstore.list(self._store, prefix, offset=after, chunk_size=LIST_SIZE):
+                for each in some:
+                    changed_at = int(each["last_modified"].timestamp() * 1000)
+                    yield Listed(each["path"], each["size"], changed_at)
+
+    def delete(self, path: str) -> None:
+        import obstore
+
+        try:
+            with _told(self.url, f"delete {path}"):
+                obstore.delete(self._store, path)
+        except NotFoundError:
+            return
+
+
+class BucketTarget(_Store):
+    """A bucket of S3 or of a store that speaks its protocol. A put is durable when it returns."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        import obstore
+
+        try:
+            with _told(self.url, f"write {path}"):
+                obstore.put(self._store, path, data, mode="create", use_multipart=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def put(self, path: str, data: bytes) -> None:
+        import obstore
+
+        with _told(self.url, f"write {path}"):
+            obstore.put(self._store, path, data, use_multipart=False)
+
+
+class DirectoryTarget(_Store):
+    """A directory of this machine, or of one that several machines see."""
+
+    def __init__(self, url: str, store: LocalStore, directory: str) -> None:
+        super().__init__(url, store)
+        self._directory = directory
+        self._disk = RealDisk()
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        return self._put(path, data, overwrite=False)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._put(path, data, overwrite=True)
+
+    def _put(self, path: str, data: bytes, *, overwrite: bool) -> bool:
+        import obstore
+
+        staged = f"{STAGING}/{uuid4().hex}"
+        with _told(self.url, f"write {path}"):
+            obstore.put(self._store, staged, data, use_multipart=False)
+            self._sync(staged)
+            try:
+                # A link or a rename: an object has its name once its bytes are durable.
+                obstore.rename(self._store, staged, path, overwrite=overwrite)
+            except obstore.exceptions.AlreadyExistsError:
+                obstore.delete(self._store, staged)
+                return False
+            self._sync_names(path)
+        return True
+
+    def _sync(self, path: str) -> None:
+        file = self._disk.open(f"{self._directory}/{path}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def _sync_names(self, path: str) -> None:
+        for each in PurePosixPath(path).parents:
+            self._disk.sync_directory(f"{self._directory}/{each}")
+
+
+def open_target(url: str, *, create: bool = False, attempts_max: int = ATTEMPTS_MAX) -> Target:
+    """Return the place that a URL names: `file:///directory` or `s3://bucket/prefix`.
+
+    With `create` the directory is made if there is none. `attempts_max` bounds the requests to a
+    bucket before one that fails there is given up. Raises ConfigurationError: another URL, or
+    a library is missing.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"file", "s3"} or _UNUSABLE.search(url) or "@" in parts.netloc:
+        raise ConfigurationError(
+            f"not the place of an archive: {_without_secret(url)!r}; expected file:///directory or"
+            " s3://bucket/prefix, and credentials in the environment"
+        )
+    try:
+        from obstore.store import LocalStore, S3Store
+    except ImportError as error:
+        raise ConfigurationError(
+            f"an archive needs obstore and zstandard: pip install 'waltz-log[archive]' ({error})"
+        ) from None
+    path = unquote(parts.path)
+    shown = url.rstrip("/")
+    with _told(shown, "open it"):
+        if parts.scheme == "s3":
+            if not parts.netloc:
+                raise ConfigurationError(f"no bucket in {url!r}; expected s3://bucket/prefix")
+            store = S3Store(
+                parts.netloc,
+                prefix=path.strip("/") or None,
+                client_options={
+                    "timeout": timedelta(seconds=REQUEST_SECONDS_MAX),
+                    "allow_http": True,  # only if the endpoint in the environment says http://
+                },
+                retry_config=_retries(attempts_max),
+            )
+            return BucketTarget(shown, store)
+        if parts.netloc not in {"", "localhost"} or not path.strip("/"):
+            raise ConfigurationError(f"no directory in {url!r}; expected file:///directory")
+        directory = str(PurePosixPath(path))
+        if not RealDisk().exists(directory):
+            if not create:
+                raise ConfigurationError(f"there is no directory {directory}: is it mounted?")
+            RealDisk().make_directory(directory)
+            RealDisk().sync_directory(str(PurePosixPath(directory).parent))
+        return DirectoryTarget(shown, LocalStore(directory), directory)
+
+
+def _retries(attempts_max: int) -> RetryConfig:
+    return {
+        "max_retries": attempts_max - 1,
+        "retry_timeout": timedelta(seconds=ATTEMPTS_SECONDS_MAX),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        },
+    }
+
+
+def _without_secret(url: str) -> str:
+    """Return the URL without what somebody may have written before an @ sign or after a ?."""
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + re.sub(r"\?.*", "?...", rest.rpartition("@")[2])
+
+
+@contextmanager
+def _told(url: str, what: str) -> Iterator[None]:
+    """Raise errors of the library as ours, with what was asked and what to look at."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no such object in {url}: asked to {what}") from None
+    except exceptions.AlreadyExistsError:
+        raise FileExistsError(what) from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise ConfigurationError(
+            f"{url} refuses to {what}: {_first_line(error)}; look at the credentials in the"
+            " environment and at what they may do: put, get, list and delete"
+        ) from None
+    except exceptions.BaseError as error:
+        raise ArchiveUnreachableError(
+            f"{url} failed to {what}: {_first_line(error)}; look at the endpoint, the bucket and"
+            " the network"
+        ) from None
+    except OSError as error:
+        raise ArchiveUnreachableError(
+            f"{url} failed to {what}: {error.strerror or error}; look at the directory's mount, its"
+            " space and its permissions"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:500]
