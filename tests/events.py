@@ -49,6 +49,9 @@ MEANINGS: Final[dict[str, str]] = {
     " they are read again.",
     "bad_server_descriptor": "A server's entry in the coordinator cannot be read; it is left out.",
     "callback_failed": "A callback of the application has raised; what it was told stays true.",
+    "checkpoint_cosigned": "A witness has cosigned a checkpoint that extends what it had seen.",
+    "checkpoint_refused": "A witness has not cosigned a checkpoint; the status is that of its"
+    " answer: 409 and 422 may be a log that was rewritten.",
     "console_reached_by_all": "The console serves at an address of other machines, as it was told.",
     "console_started": "The console serves its pages.",
     "consumer_marks_left": "A server stops before it has kept the last marks of consumers; those"
@@ -195,6 +198,9 @@ MEANINGS: Final[dict[str, str]] = {
     "writer_not_reopened": "A partition could not be made to take writes again.",
     "zookeeper_ended": "The ZooKeeper of `waltz up` has ended; it is started again.",
     "zookeeper_not_started": "The ZooKeeper of `waltz up` could not be started again.",
+    "witness_memory_failed": "A witness cannot read or write its memory; it cosigns nothing.",
+    "witness_started": "A witness takes checkpoints.",
+    "witness_without_tls": "A witness serves at an address of other machines, without TLS.",
 }
 
 

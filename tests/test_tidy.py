@@ -22,7 +22,7 @@ WORDS = {
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
     "connections", "operators", "reader", "system", "sim", "metrics",
-    "spark", "cli", "console", "configuration", "testing", "bench", "archive",
+    "spark", "cli", "console", "configuration", "testing", "bench", "archive", "attest",
 }  # fmt: skip
 CLIENTS = {"client", "connections", "operators", "reader"}
 LAYERS: dict[str, set[str]] = {
@@ -49,6 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "connections": WORDS | {"wire", "cluster"},
     "reader": WORDS | {"wire", "cluster", "connections"},
     "operators": WORDS | {"wire", "cluster", "connections", "reader"},
+    "attest": {"types", "errors", "limits", "record"},
     "client": WORDS | {"wire", "cluster", "connections", "operators"},
     "server": WORDS | {"wire", "cluster", "store"},
     "system": {"types", "errors", "limits", "host", "peer_log", "recognition", "cluster.tree"},

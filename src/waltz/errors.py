@@ -31,6 +31,7 @@
       PartitionInactiveError     this client has not activated the partition
       HistoryChangedError        the application has applied another log than this cluster's
         ClientAheadError         the application has applied more than the log holds
+      AttestationError           a signature, proof or tree does not hold, or is not there
       ClusterChangedError        another cluster answers at the known addresses; this client is done
       ClientClosedError          the client was closed before the outcome was known
         AlreadyClosedError       the call came after that; nothing was sent
@@ -230,6 +231,11 @@ class HistoryChangedError(WaltzError):
 class ClientAheadError(HistoryChangedError):
     """The application has applied more than the log holds: one of the two was set back to an older
     state."""
+
+
+class AttestationError(WaltzError):
+    """A signature, a proof or a tree of attested transactions does not hold, or there is none; the
+    text says which part of it."""
 
 
 class ClusterChangedError(WaltzError):

@@ -64,7 +64,7 @@ ROWS = (
     Row("locks top", f"{AT} --partition 0", 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 100, LOOP),
-    Row("server", "--help", 151, RECORDS),
+    Row("server", "--help", 152, RECORDS),
     Row("storage", "--help", 107, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
@@ -110,12 +110,27 @@ ROWS = (
     Row("consumers list", AT, 90, LOOP),
     Row("consumers show", f"{AT} orders", 90, LOOP),
     Row("consumers forget", f"{AT} orders --yes", 60, LOOP),
+    Row("attest keygen", "--help", 20, NOTHING),
+    Row("attest run", "--help", 20, NOTHING),
+    Row("attest check", "--help", 20, NOTHING),
+    Row("prove", "--help", 20, NOTHING),
+    Row("verify-proof", "--help", 20, NOTHING),
+    Row("witness", "--help", 60, LOOP),
     Row("bench", "--help", 38, LOOP),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
 
-GROUPS = ("admin", "admin server", "admin storage", "cluster", "disk", "parked", "pipeline")
+GROUPS = (
+    "admin",
+    "admin server",
+    "admin storage",
+    "attest",
+    "cluster",
+    "disk",
+    "parked",
+    "pipeline",
+)
 
 UNTIL_IT_CONNECTS = """
 import json, os, sys

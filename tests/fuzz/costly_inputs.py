@@ -143,6 +143,21 @@ def used_as(site: Site) -> Callable[[str], object]:
 
 
 OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "src/waltz/archive/archive_target.py:_UNUSABLE": (repeated("a"),),
+    "src/waltz/archive/archive_target.py:_without_secret": (repeated("?"), repeated("a")),
+    "src/waltz/archive/manifest.py:_CUT_NAME": (repeated("a"), framed("a", ".")),
+    "src/waltz/archive/manifest.py:_DIGEST": (repeated("a"),),
+    "src/waltz/archive/manifest.py:_PATH": (framed("log/", "1"), framed("log/1/", "1")),
+    "src/waltz/attest/checkpoints.py:_NUMBER": (repeated("1"), repeated("0")),
+    "src/waltz/attest/notes.py:_CONTROL": (repeated("a"),),
+    "src/waltz/attest/notes.py:_KEY_NAME": (repeated("a", "+"),),
+    "src/waltz/attest/notes.py:_KEY_TEXT": (
+        repeated("a"), repeated("+"), framed("a+00000000+", "A"), repeated("a+00000000+"),
+    ),
+    "src/waltz/attest/notes.py:_SIGNATURE": (
+        framed("\u2014 ", "a"), framed("\u2014 a ", "A"), repeated("\u2014 "),
+    ),
+    "src/waltz/cli/prove.py:PlaceType": (repeated("1"), framed("1:", "1")),
     "src/waltz/client/databases/sql_statements.py:_PIECE": (
         framed(" ", " "), framed("--", "-"), framed("'", "''"), framed('"', '""'), framed("a", "$"),
     ),
@@ -277,6 +292,20 @@ PARSERS: Final = (
          framed(";", "/*"), framed(";", "/*!"), framed("x", ";/* */"), framed(";", "$")),
     ),
     Parser("address", _called("waltz.types:Address.parse"), NUMBERS),
+    Parser(
+        "signed note", _as_bytes("waltz.attest.notes:parse_note"),
+        (repeated("\n\n"), framed("a\n\n", "\u2014 a AAAAAAAA\n"), repeated("\u2014 ")),
+    ),
+    Parser("key", _called("waltz.attest.notes:PublicKey.parse"), (repeated("a+"),)),
+    Parser(
+        "proof", _as_bytes("waltz.attest.inclusion:parse_proof"),
+        (framed("c2sp.org/tlog-proof@v1\nextra ", "A"), repeated("c2sp.org/tlog-proof@v1\n"),
+         framed("c2sp.org/tlog-proof@v1\nextra A\nindex 0\n", "A\n")),
+    ),
+    Parser(
+        "request to a witness", _as_bytes("waltz.attest.witness_judge:parse_request"),
+        (framed("old 0\n", "A\n"), framed("old ", "1"), repeated("\n\n")),
+    ),
     Parser(
         "zookeeper address", _called("waltz.types:ZooKeeperAddress.parse"),
         (framed("zookeeper://", "a,"), framed("zookeeper://a/b?sessionTimeout=", "1"),

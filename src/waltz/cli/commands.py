@@ -58,6 +58,18 @@ PLACES: Final = {
     "pipeline": CommandPlace(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),
+    "attest": CommandPlace(
+        "waltz.cli.attest", "attest", "Sign what is archived, so that others can check the log."
+    ),
+    "prove": CommandPlace(
+        "waltz.cli.prove", "prove", "Write the proof that a transaction is in the log."
+    ),
+    "verify-proof": CommandPlace(
+        "waltz.cli.prove", "verify_proof", "Check a proof that a transaction is in the log."
+    ),
+    "witness": CommandPlace(
+        "waltz.cli.witness", "witness", "Cosign the checkpoints of logs that rewrite nothing."
+    ),
     "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),

@@ -1,0 +1,1 @@
+"""Proofs of the log for third parties: Merkle trees, signed checkpoints, witnesses."""

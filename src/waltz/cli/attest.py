@@ -1,0 +1,271 @@
+"""`waltz attest`: the trees of an archive, signed and checked. `waltz prove` is in `prove.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waltz.cli.exit_codes import exit_code
+from waltz.cli.output import json_option, print_json, progress_bar
+from waltz.cli.prove import read_key_text, read_public_key
+from waltz.errors import ConfigurationError, UnavailableError, WaltzError
+from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from waltz.archive.archive import Archive
+    from waltz.archive.archive_target import Target
+    from waltz.attest.attester import Attester
+    from waltz.attest.merkle import TreeHashes
+    from waltz.attest.notes import Note, SecretKey, Signature
+    from waltz.cli.cosigning import Witness
+
+
+@click.group()
+def attest() -> None:
+    """Sign what is archived, so that others can check what is in the log, and what was.
+
+    docs/operating/proofs.md tells what is proven and what is not.
+    """
+
+
+@attest.command()
+@click.argument("name")
+@click.option(
+    "--output",
+    "-o",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write the secret key to; it must not exist.",
+)
+@click.option("--witness", "is_witness", is_flag=True, help="A key for `waltz witness`.")
+def keygen(name: str, path: Path, is_witness: bool) -> None:
+    """Make a key called NAME, and print its public part.
+
+    The key of a log is called waltz/CLUSTER-KEY, where CLUSTER-KEY is what `waltz cluster
+    show-cluster-key` prints. A witness's name should be a URL without the scheme.
+    """
+    from waltz.attest.notes import KeyKind, SecretKey
+
+    key = SecretKey.generate(name, KeyKind.WITNESS if is_witness else KeyKind.LOG)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{key.secret_text()}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {path}, to sign with; give away this public key:", err=True)
+    click.echo(key.public_key)
+
+
+@attest.command()
+@click.argument("url")
+@click.option(
+    "--key",
+    "key_path",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File with the log's secret key: waltz attest keygen.",
+)
+@click.option(
+    "--witness",
+    "witnesses",
+    multiple=True,
+    metavar="URL=KEY|FILE",
+    help="A witness that has to cosign, and its public key; may be repeated.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Go on, and look for newly archived transactions every so many seconds.",
+)
+@json_option
+def run(
+    url: str, key_path: Path, witnesses: tuple[str, ...], every: float | None, as_json: bool
+) -> None:
+    """Sign what the archive at URL has, and have witnesses cosign it.
+
+    Ends with 1 if a tree is not the one that was signed before, and with 3 if a witness did not
+    cosign; everything else is done then. With --every it says so and goes on.
+    """
+    from waltz.attest.notes import KeyKind, SecretKey
+    from waltz.cli.cosigning import Witness
+
+    key = SecretKey.parse(read_key_text(key_path))
+    if key.public_key.kind is not KeyKind.LOG:
+        raise ConfigurationError(f"{key_path} is the key of a witness, and signs no log")
+    asked = [Witness.parse(each) for each in witnesses]
+    if every is None:
+        lacking = _run_once(url, key, asked, as_json=as_json)
+        sys.exit(exit_code(None if lacking else True))
+    while True:
+        try:
+            _run_once(url, key, asked, as_json=as_json)
+        except UnavailableError as error:
+            click.echo(f"waltz: {error}; asked again in {every:g} s", err=True)
+        time.sleep(every)
+
+
+def _run_once(url: str, key: SecretKey, witnesses: Sequence[Witness], *, as_json: bool) -> int:
+    """Attest all partitions; return the number of cosignatures that were refused or not given."""
+    target, archive = _opened(url)
+    rows = []
+    troubles = []
+    for partition_id, partition in archive.partitions.items():
+        attester = _attester(target, archive, partition_id, key)
+        count = partition.end - attester.opened().size
+        with _progress(f"partition {partition_id}", count) as advance:
+            attested = attester.extend(archive, partition.end, advance)
+        lacking, said = _cosign(attester, witnesses)
+        troubles += said
+        rows.append(
+            {
+                "partition": partition_id,
+                "attested": attested.checkpoint.size,
+                "new": attested.checkpoint.size - attested.earlier_size,
+                "root": attested.checkpoint.root.hex(),
+                "cosigned": len(witnesses) - lacking,
+            }
+        )
+        if not as_json:
+            cosigned = f", cosigned by {len(witnesses) - lacking} of {len(witnesses)} witnesses"
+            click.echo(
+                f"partition {partition_id}: {attested.checkpoint.size:,} transactions attested,"
+                f" {rows[-1]['new']:,} of them new{cosigned if witnesses else ''}"
+            )
+    if as_json:
+        print_json({"partitions": rows, "not_cosigned": troubles})
+    for each in troubles:
+        click.echo(f"waltz: {each}", err=True)
+    return len(troubles)
+
+
+def _cosign(attester: Attester, witnesses: Sequence[Witness]) -> tuple[int, list[str]]:
+    """Have a checkpoint cosigned by the witnesses that have not cosigned it; return how many
+    lack now, with their reasons."""
+    troubles: list[str] = []
+
+    def ask(note: Note, tree: TreeHashes) -> list[Signature]:
+        found = []
+        for each in witnesses:
+            if each.key.verified_time(note) is not None:
+                continue
+            try:
+                found.append(each.cosign(note, tree))
+            except WaltzError as error:
+                troubles.append(f"{note.text.partition(chr(10))[0]} is not cosigned: {error}")
+        return found
+
+    if witnesses:
+        attester.cosign(ask)
+    return len(troubles), troubles
+
+
+@attest.command()
+@click.argument("url")
+@click.option(
+    "--log-key", required=True, metavar="KEY|FILE", help="Public key of the log, or its file."
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
+@json_option
+def check(url: str, log_key: str, partition: int | None, as_json: bool) -> None:
+    """Compare all records of the archive at URL with what was attested.
+
+    Ends with 1 and names the first transaction that differs, and whether the record or the tree was
+    changed; with 3 if nothing was attested.
+    """
+    key = read_public_key(log_key)
+    target, archive = _opened(url)
+    findings = [
+        _checked(target, archive, each, key)
+        for each in archive.partitions
+        if partition is None or each == partition
+    ]
+    if as_json:
+        print_json({"partitions": findings})
+    else:
+        for each in findings:
+            click.echo(f"partition {each['partition']}: {each['finding']}")
+        if not findings:
+            click.echo("the archive has no such partition" if partition is not None else "empty")
+    wells = [each["is_well"] for each in findings]
+    sys.exit(exit_code(False if False in wells else None if None in wells or not wells else True))
+
+
+def _checked(
+    target: Target, archive: Archive, partition_id: PartitionId, key: Any
+) -> dict[str, Any]:
+    from waltz.attest.attester import batches, first_difference, own_checkpoint
+    from waltz.attest.checkpoints import origin_of
+    from waltz.attest.leaves import Leaves
+    from waltz.attest.tree_files import TreeFiles
+
+    files = TreeFiles(target, partition_id)
+    found: dict[str, Any] = {"partition": partition_id, "is_well": False, "transaction": None}
+    try:
+        note = files.checkpoint()
+        if note is None:
+            return found | {"is_well": None, "finding": "nothing was attested"}
+        checkpoint = own_checkpoint(note, key, origin_of(archive.cluster_key, partition_id))
+        end = TransactionId(min(checkpoint.size, archive.end(partition_id)))
+        with _progress(f"partition {partition_id}", checkpoint.size) as advance:
+            difference = first_difference(
+                files,
+                Leaves(archive.cluster_key, partition_id),
+                batches(archive.blocks(partition_id, 0, end), TransactionId(0)),
+                checkpoint,
+                advance,
+            )
+    except WaltzError as error:
+        return found | {"finding": str(error)}
+    if difference is None:
+        text = f"{checkpoint.size:,} transactions are as they were attested"
+        return found | {"is_well": True, "finding": text}
+    if difference.found is None:
+        text = f"transaction {difference.transaction_id} was attested and is not in the archive"
+    elif difference.is_of_the_tile:
+        text = (
+            f"the tree was changed at transaction {difference.transaction_id}, the record was not"
+        )
+    else:
+        text = f"transaction {difference.transaction_id} is not the one that was attested"
+    return found | {"transaction": difference.transaction_id, "finding": text}
+
+
+def _opened(url: str) -> tuple[Target, Archive]:
+    from waltz.archive.archive import read_archive
+    from waltz.archive.archive_target import open_target
+
+    target = open_target(url)
+    return target, read_archive(target)
+
+
+def _attester(
+    target: Target, archive: Archive, partition_id: PartitionId, key: SecretKey
+) -> Attester:
+    from waltz.attest.attester import Attester
+    from waltz.attest.checkpoints import origin_of
+    from waltz.attest.tree_files import TreeFiles
+    from waltz.attest.witness_judge import key_for
+
+    origin = origin_of(archive.cluster_key, partition_id)
+    if key_for(origin, [key.public_key]) is None:
+        raise ConfigurationError(
+            f"the key is called {key.public_key.name}; the key of this archive's log has to be"
+            f" called waltz/{archive.cluster_key}: waltz attest keygen"
+        )
+    return Attester(TreeFiles(target, partition_id), archive.cluster_key, partition_id, key)
+
+
+def _progress(label: str, count: int) -> Any:
+    from rich.progress import MofNCompleteColumn
+
+    return progress_bar(label, count, MofNCompleteColumn())

@@ -1,0 +1,188 @@
+"""`waltz attest` and `waltz prove` on archives in a directory, with a witness that is a process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.archive.archives import KEY as CLUSTER
+from tests.archive.archives import add, directory_target
+from tests.clusters import run_waltz
+from waltz.cli.commands import waltz
+
+LOG_NAME = f"waltz/{CLUSTER}"
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(waltz, [str(each) for each in arguments])
+
+
+class Attested:
+    """An archive of two partitions, the key that signs it, and what is said of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.archive = directory / "archive"
+        self.url = f"file://{self.archive}"
+        add(directory_target(self.archive), {0: [(0, 300)], 1: [(0, 40)]})
+        self.key = directory / "log.key"
+        self.public = called("attest", "keygen", LOG_NAME, "-o", self.key).stdout.strip()
+
+    def run(self, *arguments: str) -> Result:
+        return called("attest", "run", self.url, "--key", self.key, *arguments)
+
+    def check(self) -> Result:
+        return called("attest", "check", self.url, "--log-key", self.public)
+
+
+@pytest.fixture
+def attested(tmp_path: Path) -> Attested:
+    return Attested(tmp_path)
+
+
+def test_a_key_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    done = called("attest", "keygen", "waltz/a", "-o", path)
+    assert (done.exit_code, path.stat().st_mode & 0o777) == (0, 0o600)
+    assert done.stdout.startswith("waltz/a+")
+    assert path.read_text().strip() not in done.output
+    again = run_waltz("attest", "keygen", "waltz/a", "-o", str(path))
+    assert (again.returncode, again.stderr) == (
+        1,
+        f"waltz: {path} cannot be written: File exists\n",
+    )
+
+
+def test_what_is_archived_is_attested_proven_and_checked(attested: Attested) -> None:
+    done = attested.run()
+    assert done.exit_code == 0, done.output
+    assert "partition 0: 300 transactions attested, 300 of them new" in done.output
+    assert "partition 1: 40 transactions attested, 40 of them new" in done.output
+    add(directory_target(attested.archive), {0: [(300, 700)]}, salt="more")
+    again = json.loads(attested.run("--json").output)
+    assert [(each["attested"], each["new"]) for each in again["partitions"]] == [
+        (700, 400),
+        (40, 0),
+    ]
+    checked = attested.check()
+    assert checked.exit_code == 0, checked.output
+    assert "partition 0: 700 transactions are as they were attested" in checked.output
+    for target in ("0:0", "0:699", "1:39"):
+        path = attested.directory / "proof"
+        assert called("prove", attested.url, target, "-o", path).exit_code == 0
+        shown = called("verify-proof", path, "--log-key", attested.public, "--json")
+        assert f"{json.loads(shown.output)['partition']}:" in target
+    assert "is not attested" in str(called("prove", attested.url, "0:700").exception)
+
+
+def test_nothing_attested_is_not_said_to_be_well(attested: Attested) -> None:
+    done = attested.check()
+    assert done.exit_code == 3
+    assert "partition 0: nothing was attested" in done.output
+
+
+def test_a_key_of_another_name_or_kind_signs_nothing(attested: Attested) -> None:
+    other = attested.directory / "other"
+    called("attest", "keygen", "waltz/other", "-o", other)
+    done = called("attest", "run", attested.url, "--key", other)
+    assert f"has to be called {LOG_NAME}" in str(done.exception)
+    witness = attested.directory / "witness"
+    called("attest", "keygen", LOG_NAME, "--witness", "-o", witness)
+    done = called("attest", "run", attested.url, "--key", witness)
+    assert "is the key of a witness" in str(done.exception)
+    assert not (attested.archive / "attest").exists()
+
+
+def test_an_archive_that_was_set_back_is_refused(attested: Attested) -> None:
+    older = attested.directory / "older"
+    shutil.copytree(attested.archive, older)
+    add(directory_target(attested.archive), {0: [(300, 700)]}, salt="more")
+    attested.run()
+    shutil.copytree(attested.archive / "attest", older / "attest")
+    done = called("attest", "run", f"file://{older}", "--key", attested.key)
+    assert "700 transactions of partition 0 are attested" in str(done.exception)
+    done = called("attest", "check", f"file://{older}", "--log-key", attested.public)
+    assert done.exit_code == 1
+    assert "transaction 300 was attested and is not in the archive" in done.output
+
+
+def test_every_changed_byte_of_an_archive_is_found(attested: Attested) -> None:
+    """Objects and tiles; a changed manifest does not open, or names other objects."""
+    attested.run()
+    random = Random(7)
+    for path in sorted(attested.archive.rglob("*")):
+        if not path.is_file() or path.name == "hint" or path.suffix == ".json":
+            continue
+        content = path.read_bytes()
+        # What the first bytes of an object say stands in its footer, and nothing reads it here.
+        first = 64 if path.suffix == ".wal" else 0
+        for _ in range(12):
+            changed = bytearray(content)
+            changed[random.randrange(first, len(changed))] ^= random.randrange(1, 256)
+            path.write_bytes(changed)
+            assert attested.check().exit_code == 1, path
+        path.write_bytes(content)
+    assert attested.check().exit_code == 0
+
+
+class TestWitness:
+    @pytest.fixture
+    def witness(self, attested: Attested) -> Iterator[str]:
+        """The option that names a witness of the archive's log."""
+        from tests.clusters import start_node
+        from tests.live.launch import free_addresses
+
+        key = attested.directory / "witness.key"
+        public = called("attest", "keygen", "witness.example/w", "--witness", "-o", key).stdout
+        address = next(free_addresses(1))
+        process = start_node(
+            *("witness", "--http", str(address), "--key", str(key), "--log", attested.public),
+            *("--memory", str(attested.directory / "memory")),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield f"http://{address}={public.strip()}"
+        process.kill()
+        process.communicate()
+
+    @pytest.mark.processes
+    def test_a_witness_cosigns_what_grows_and_no_fork(
+        self, attested: Attested, witness: str
+    ) -> None:
+        fork = attested.directory / "fork"
+        shutil.copytree(attested.archive, fork)
+        done = attested.run("--witness", witness)
+        assert done.exit_code == 0, done.output
+        assert "cosigned by 1 of 1 witnesses" in done.output
+        add(directory_target(attested.archive), {0: [(300, 500)]}, salt="true")
+        assert attested.run("--witness", witness).exit_code == 0
+        # Another record 0, of the same owner's key: the fork is attested, and not cosigned.
+        add(directory_target(attested.directory / "forged"), {0: [(0, 600)]}, size=21)
+        url = f"file://{attested.directory / 'forged'}"
+        done = called("attest", "run", url, "--key", attested.key, "--witness", witness)
+        assert done.exit_code == 3
+        assert "status 422: the proof does not show" in done.output
+        called("prove", url, "0:5", "-o", attested.directory / "proof")
+        key = witness.partition("=")[2]
+        verify = ("verify-proof", attested.directory / "proof", "--log-key", attested.public)
+        assert called(*verify, "--witness-key", key).exit_code == 1
+        assert called(*verify).exit_code == 0
+
+    @pytest.mark.processes
+    def test_a_witness_that_was_away_cosigns_later(self, attested: Attested, witness: str) -> None:
+        url, _, key = witness.partition("=")
+        done = attested.run("--witness", f"http://127.0.0.1:1={key}")
+        assert done.exit_code == 3
+        assert "does not answer" in done.output
+        assert attested.check().exit_code == 0
+        done = attested.run("--witness", f"{url}={key}")
+        assert (done.exit_code, "0 of them new, cosigned by 1 of 1" in done.output) == (0, True)
