@@ -47,7 +47,7 @@ LAYERS: dict[str, set[str]] = {
     "storage": WORDS | {"wire"},
     "store": WORDS | {"wire", "cluster"},
     "connections": WORDS | {"wire", "cluster"},
-    "restore": WORDS | {"wire", "cluster", "storage"},
+    "restore": WORDS | {"wire", "cluster", "storage", "archive"},
     "reader": WORDS | {"wire", "cluster", "connections"},
     "operators": WORDS | {"wire", "cluster", "connections", "reader"},
     "client": WORDS | {"wire", "cluster", "connections", "operators"},

@@ -22,6 +22,7 @@ from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
 from waltz.cli.lazy_group import CommandPlace
 from waltz.cli.locks_group import PLACES as LOCKS
+from waltz.cli.restore_group import PLACES as RESTORE
 
 GROUP_MODULES_MAX = 15
 """Modules of ours that a process imports to show a list of commands."""
@@ -111,11 +112,18 @@ ROWS = (
     Row("consumers show", f"{AT} orders", 90, LOOP),
     Row("consumers forget", f"{AT} orders --yes", 60, LOOP),
     Row("bench", "--help", 38, LOOP),
+    Row("restore plan", "--help", 60, FILES),
+    Row("restore cluster", "--help", 106, RECORDS),
+    Row("restore storage", "--help", 106, RECORDS),
+    Row("restore drill", "--help", 104, RECORDS),
+    Row("clone", "--help", 110, ("asyncio", "numpy", "rich")),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
 
-GROUPS = ("admin", "admin server", "admin storage", "cluster", "disk", "parked", "pipeline")
+GROUPS = (
+    "admin", "admin server", "admin storage", "cluster", "disk", "parked", "pipeline", "restore",
+)  # fmt: skip
 
 UNTIL_IT_CONNECTS = """
 import json, os, sys
@@ -176,7 +184,9 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
     assert command.name == name
 
 
-@pytest.mark.parametrize("places", [PLACES, CLUSTER, DISK, LOCKS, STORAGE_PLACES, SERVER_PLACES])
+@pytest.mark.parametrize(
+    "places", [PLACES, CLUSTER, DISK, LOCKS, RESTORE, STORAGE_PLACES, SERVER_PLACES]
+)
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
     places: Mapping[str, CommandPlace],
 ) -> None:
