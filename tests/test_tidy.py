@@ -22,7 +22,7 @@ WORDS = {
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
     "connections", "operators", "reader", "system", "sim", "metrics",
-    "spark", "cli", "console", "configuration", "testing", "bench", "archive", "attest",
+    "spark", "cli", "console", "configuration", "testing", "bench", "archive", "attest", "restore",
 }  # fmt: skip
 CLIENTS = {"client", "connections", "operators", "reader"}
 LAYERS: dict[str, set[str]] = {
@@ -47,6 +47,7 @@ LAYERS: dict[str, set[str]] = {
     "storage": WORDS | {"wire"},
     "store": WORDS | {"wire", "cluster"},
     "connections": WORDS | {"wire", "cluster"},
+    "restore": WORDS | {"wire", "cluster", "storage", "archive"},
     "reader": WORDS | {"wire", "cluster", "connections"},
     "operators": WORDS | {"wire", "cluster", "connections", "reader"},
     "attest": {"types", "errors", "limits", "record"},
@@ -87,6 +88,7 @@ LAYERS: dict[str, set[str]] = {
         "bench",
         "metrics",
         "archive",
+        "restore",
     }
     | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},

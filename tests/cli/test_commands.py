@@ -22,6 +22,7 @@ from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
 from waltz.cli.lazy_group import CommandPlace
 from waltz.cli.locks_group import PLACES as LOCKS
+from waltz.cli.restore_group import PLACES as RESTORE
 
 GROUP_MODULES_MAX = 15
 """Modules of ours that a process imports to show a list of commands."""
@@ -65,7 +66,7 @@ ROWS = (
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 100, LOOP),
     Row("server", "--help", 152, RECORDS),
-    Row("storage", "--help", 107, RECORDS),
+    Row("storage", "--help", 108, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),
     Row("cluster show-cluster-key", AT, 46, LOOP),
@@ -117,20 +118,19 @@ ROWS = (
     Row("verify-proof", "--help", 20, NOTHING),
     Row("witness", "--help", 60, LOOP),
     Row("bench", "--help", 38, LOOP),
+    Row("restore plan", "--help", 60, FILES),
+    Row("restore cluster", "--help", 106, RECORDS),
+    Row("restore storage", "--help", 106, RECORDS),
+    Row("restore drill", "--help", 104, RECORDS),
+    Row("clone", "--help", 110, ("asyncio", "numpy", "rich")),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
 
 GROUPS = (
-    "admin",
-    "admin server",
-    "admin storage",
-    "attest",
-    "cluster",
-    "disk",
-    "parked",
-    "pipeline",
-)
+    "admin", "admin server", "admin storage", "attest", "cluster", "disk", "parked", "pipeline",
+    "restore",
+)  # fmt: skip
 
 UNTIL_IT_CONNECTS = """
 import json, os, sys
@@ -191,7 +191,9 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
     assert command.name == name
 
 
-@pytest.mark.parametrize("places", [PLACES, CLUSTER, DISK, LOCKS, STORAGE_PLACES, SERVER_PLACES])
+@pytest.mark.parametrize(
+    "places", [PLACES, CLUSTER, DISK, LOCKS, RESTORE, STORAGE_PLACES, SERVER_PLACES]
+)
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
     places: Mapping[str, CommandPlace],
 ) -> None:

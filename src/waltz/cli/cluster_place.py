@@ -156,7 +156,7 @@ def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., 
             raise click.UsageError(f"{CLUSTER_OPTION}, --zookeeper and -c exclude each other")
         place: ClusterPlace | LogPlace
         if cli_config_path is not None:
-            place = _place_in_file(cli_config_path, tls)
+            place = place_in_file(cli_config_path, tls)
         else:
             place = find_cluster(cluster or zookeeper, tls)
         return command(place=place, **others)
@@ -203,7 +203,7 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
     )
 
 
-def _place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
+def place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
     """Return the cluster that a file names. Raises ConfigurationError with every fault of the
     file."""
     # Most calls name no file, and need none of its possible keys.

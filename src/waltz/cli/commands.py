@@ -55,6 +55,14 @@ PLACES: Final = {
     "disk": CommandPlace(
         "waltz.cli.disk_group", "disk", "Look at a storage node's files, changing nothing."
     ),
+    "restore": CommandPlace(
+        "waltz.cli.restore_group",
+        "restore",
+        "Make a cluster, or a storage directory, from an archive of the log.",
+    ),
+    "clone": CommandPlace(
+        "waltz.cli.clone", "clone", "Restore an archive as a cluster of its own, and start it."
+    ),
     "pipeline": CommandPlace(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),

@@ -92,7 +92,7 @@ async def create_cluster(
                 f"storage node {entry.connect} has its admin port at {entry.admin}; expected the"
                 " same host"
             )
-    await _claim_root(coordinator, paths, ClusterParams(name, partition_count))
+    await claim_root(coordinator, paths, ClusterParams(name, partition_count))
     for path, data in (
         (paths.server_descriptors, NO_ASSIGNMENT.encode()),
         (paths.ids, None),
@@ -104,7 +104,7 @@ async def create_cluster(
         (paths.replica_assignments, None),
         (paths.connection_metadata, None),
     ):
-        await _create_if_absent(coordinator, path, data)
+        await create_if_absent(coordinator, path, data)
     all_partitions = tuple(map(PartitionId, range(partition_count)))
     ports = {replica_id: e.admin.port for replica_id, e in zip(replica_ids, storages, strict=True)}
     groups = {replica_id: index + 1 for index, replica_id in enumerate(replica_ids)}
@@ -132,13 +132,14 @@ async def create_cluster(
             written[path] = await coordinator.write(path, data, version=version)
 
 
-async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: ClusterParams) -> None:
-    """Write the parameters, unless an interrupted creation has left the same ones."""
+async def claim_root(coordinator: Coordinator, paths: ClusterPaths, params: ClusterParams) -> None:
+    """Write the parameters, unless an interrupted creation has left the same ones. Raises
+    NodeExistsError: there is a cluster, or a restore was begun."""
     ancestors = [paths.root]
     while (ancestor := parent_of(ancestors[-1])) != "/":
         ancestors.append(ancestor)
     for path in reversed(ancestors):
-        await _create_if_absent(coordinator, path, None)
+        await create_if_absent(coordinator, path, None)
     node = await coordinator.read(paths.root)
     if node.data is None:
         await coordinator.write(paths.root, params.encode(), version=node.version)
@@ -152,9 +153,16 @@ async def _claim_root(coordinator: Coordinator, paths: ClusterPaths, params: Clu
             f"there is a cluster at {paths.root}: {found.name!r} of {found.partition_count}"
             " partitions"
         )
+    with contextlib.suppress(NoNodeError):
+        await coordinator.read(paths.restore)
+        raise NodeExistsError(
+            f"a restore was begun at {paths.root}: resume it with waltz restore cluster, or remove"
+            f" its nodes with waltz cluster delete --name {found.name}"
+        )
 
 
-async def _create_if_absent(coordinator: Coordinator, path: str, data: bytes | None) -> None:
+async def create_if_absent(coordinator: Coordinator, path: str, data: bytes | None) -> None:
+    """Create the node, unless there is one."""
     with contextlib.suppress(NodeExistsError):
         await coordinator.create(path, data)
 
@@ -259,14 +267,19 @@ async def register_storage_directory(
 
     An earlier directory of the node is replaced: the node has a blank disk, or one restored from
     elsewhere. Its partitions have missed sessions then, so they do not vote. Raises
-    ForeignDirectoryError: another node works in this directory or a copy of it; NoNodeError: there
-    is no cluster; CoordinatorLostError.
+    ForeignDirectoryError: another node works in this directory or a copy of it, or the directory is
+    of the time before the log was restored; NoNodeError: there is no cluster;
+    CoordinatorLostError.
     """
     paths = ClusterPaths(root)
     data = str(directory_id).encode()
+    # Only a storage node that starts needs histories; every command imports this module.
+    from waltz.cluster.log_history_shell import refuse_retired
+
+    await refuse_retired(coordinator, paths, directory_id)
     # Two nodes that start on two copies of a directory must notice each other.
     async with admin_lock(coordinator, root=root):
-        await _create_if_absent(coordinator, paths.storage_directories, None)
+        await create_if_absent(coordinator, paths.storage_directories, None)
         for name in await coordinator.children(paths.storage_directories):
             other = ReplicaId(name)
             node = await coordinator.read(paths.storage_directory(other))
@@ -457,7 +470,7 @@ class ServerMembership:
     async def _keep_preference(self, descriptor: ServerDescriptor) -> None:
         coordinator = self._host.coordinator
         path = self._paths.server_preference(descriptor.address)
-        await _create_if_absent(coordinator, self._paths.server_preferences, None)
+        await create_if_absent(coordinator, self._paths.server_preferences, None)
         try:
             await coordinator.create(path, descriptor.encode())
         except NodeExistsError:

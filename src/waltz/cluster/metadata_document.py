@@ -56,6 +56,12 @@ _NODES: Final = (
     ),
     (_PATHS.notes, "none; made with the first note"),
     (_PATHS.note("name"), "an application's, such as the progress of a Spark sink: JSON"),
+    (_PATHS.history, "histories that restores under the same cluster key began: JSON"),
+    (_PATHS.restore, "the restore that made the cluster, or is making it: JSON"),
+    (
+        _PATHS.restored_directory(ReplicaId("localhost:7000")),
+        "report of the storage directory that was filled for that storage node: JSON",
+    ),
 )
 
 _VALUES: Final[tuple[tuple[str, Parts], ...]] = (
@@ -86,7 +92,7 @@ characters above U+FFFF as two surrogates of three bytes each) after its length 
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
 data port. Bytes after a value are ignored. The Java original has no `storageDirectories`,
-no `serverPreferences`, no `consumers` and no `notes`.
+no `serverPreferences`, no `consumers`, no `notes`, no `history` and no `restore`.
 
 ## Nodes
 

@@ -1,5 +1,5 @@
 """The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
-original has no storage directories, no server preferences, no notes and no consumers."""
+original has no storage directories, server preferences, notes, consumers, history or restore."""
 
 from __future__ import annotations
 
@@ -110,3 +110,17 @@ class ClusterPaths:
     def note(self, name: str) -> str:
         """The node with an application's note."""
         return f"{self.notes}/{name}"
+
+    @property
+    def history(self) -> str:
+        """The node with the histories that restores under the same cluster key have begun."""
+        return f"{self.root}/history"
+
+    @property
+    def restore(self) -> str:
+        """The node with the restore that made, or is making, this cluster."""
+        return f"{self.root}/restore"
+
+    def restored_directory(self, replica_id: ReplicaId) -> str:
+        """The node with the report of a storage directory that was filled for the restore."""
+        return f"{self.restore}/{replica_id}"

@@ -64,6 +64,10 @@ async def _check_removable(
         paths.store,
         paths.storage_directories,
         paths.server_preferences,
+        paths.consumers,
+        paths.notes,
+        paths.history,
+        paths.restore,
     )
     strange = [
         child

@@ -119,6 +119,8 @@ def join(
 
 def with_task(data: bytes | None, identity: TaskIdentity) -> bytes:
     """Return the note of a batch's tasks with this one. Raises as `current`."""
+    if data is not None:
+        _check_not_restored(data, identity)
     batch, tasks = _tasks(data)
     if batch > identity.batch:
         raise _over(identity, batch)
@@ -154,6 +156,21 @@ def _no_note(data: bytes) -> CorruptionError:
     )
 
 
+def _check_not_restored(data: bytes, identity: TaskIdentity) -> None:
+    """Raise ConfigurationError if a restore from an archive has put this note in the place of the
+    sink's: nobody knows any more which rows are in the log."""
+    try:
+        text = json.loads(data).get("restored")
+    except (ValueError, AttributeError, RecursionError):
+        return
+    if isinstance(text, str):
+        raise ConfigurationError(
+            f"{LATER_BATCH} {identity}: {text}. Nothing was written. Compare the log with what the"
+            " stream has read, append what is missing, and start the stream with another"
+            " checkpoint; a batch write needs another writeId"
+        )
+
+
 def _over(identity: TaskIdentity, batch: int) -> ConfigurationError:
     return ConfigurationError(
         f"{LATER_BATCH} {identity}: batch {batch} has begun, so batch {identity.batch} is over:"
@@ -175,6 +192,7 @@ def current(data: bytes | None, identity: TaskIdentity) -> TaskProgress | None:
     """
     if data is None:
         return None
+    _check_not_restored(data, identity)
     found = TaskProgress.decode(data)
     if found.batch > identity.batch:
         raise _over(identity, found.batch)

@@ -47,6 +47,7 @@ from waltz.storage.directory.node_file import (
     open_node_file,
 )
 from waltz.storage.directory.partition_promises import PartitionPromises, PromiseFiles
+from waltz.storage.directory.restored_files import refuse_unfinished
 from waltz.storage.directory.synced_file import SyncedFile
 from waltz.storage.directory.trace_file import TraceFile, open_trace_file
 from waltz.types import PartitionId
@@ -169,10 +170,9 @@ def open_control_file(
     restored from the other. A directory that was made for fewer partitions grows; the new ones are
     not assigned. Raises OSError; and, before anything was touched, ConfigurationError: no such
     directory, or a format of another release; DirectoryInUseError; ForeignDirectoryError: another
-    key, more partitions than the cluster has, or partitions without a control file.
+    key, more partitions than the cluster has, no control file but partitions or half a restore.
     """
-    if not disk.exists(directory):
-        raise ConfigurationError(f"there is no storage directory {directory}; create it")
+    _check_usable(disk, directory)
     path = f"{directory}/{CONTROL_FILE_NAME}"
     release = None
     if not disk.exists(path):
@@ -223,6 +223,12 @@ def open_control_file(
             each.close()
         release()
         raise
+
+
+def _check_usable(disk: Disk, directory: str) -> None:
+    if not disk.exists(directory):
+        raise ConfigurationError(f"there is no storage directory {directory}; create it")
+    refuse_unfinished(disk, directory)
 
 
 def _header(

@@ -26,7 +26,7 @@ Java original's, which calls flag 1 available and knows no flag 2.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -239,12 +239,27 @@ def encode_fresh_file(
     assigned: Collection[PartitionId],
     wall_milliseconds: int,
 ) -> bytes:
+    fresh = dict.fromkeys(assigned, FRESH.with_flag(ASSIGNED, True))
+    return encode_control_file(
+        cluster_key, partition_count, fresh, wall_milliseconds=wall_milliseconds
+    )
+
+
+def encode_control_file(
+    cluster_key: UUID,
+    partition_count: int,
+    infos: Mapping[PartitionId, PartitionInfo],
+    *,
+    wall_milliseconds: int,
+) -> bytes:
+    """Return a new control file, in which partitions have these promises; the others are fresh."""
     header = CONTROL_HEADER.pack(
         FORMAT_VERSION, wall_milliseconds, cluster_key.bytes, partition_count, bytes(96)
     )
-    structs = [FRESH_STRUCTS, encode_fresh_structs(FRESH.with_flag(ASSIGNED, True))]
+    structs = {info: encode_fresh_structs(info) for info in {*infos.values()}}
     return header + b"".join(
-        PARTITION_ID.pack(number) + structs[number in assigned] for number in range(partition_count)
+        PARTITION_ID.pack(number) + (structs[infos[number]] if number in infos else FRESH_STRUCTS)
+        for number in map(PartitionId, range(partition_count))
     )
 
 
