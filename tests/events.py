@@ -42,6 +42,8 @@ known."""
 
 MEANINGS: Final[dict[str, str]] = {
     "advertised_is_loopback": "The address that clients are told is one of this machine alone.",
+    "announcements_held": "A tool takes a cut: the partitions of this server announce no further"
+    " commits for at most 50 ms, but for those that refuse.",
     "apply_failed": "An application could not apply a transaction, or several that it was given"
     " together; it is tried again.",
     "apply_postponed": "An application has put off applying what comes next.",

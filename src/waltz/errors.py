@@ -114,6 +114,10 @@ class OperationTimeoutError(UnavailableError):
     """A `TransactionId`; the append comes after it in the log, or is not in the log."""
 
 
+class CutNotMadeError(UnavailableError):
+    """No cut through all partitions was made; none of the attempts has had a lasting effect."""
+
+
 class PartitionBlockedError(UnavailableError):
     """The application cannot apply the next transaction of a partition, so nothing after it is
     applied either. The text names the transaction and says how to continue without it."""

@@ -325,3 +325,11 @@ WORKER_THREADS_MAX: Final = 32
 
 NOTE_TEXT_BYTES_MAX: Final = 255
 """UTF-8 bytes of each text of a client's note in a journal; a longer text is cut."""
+
+HOLD_SECONDS_MAX: Final = 0.05
+"""A server holds back what it knows of further commits for at most this long, and refuses a longer
+hold: appends take longer by as much."""
+
+HOLD_PAUSE_SECONDS: Final = 1.0
+"""Between the beginnings of two holds of a partition, so that holds take at most 5 % of the time,
+however many tools ask for them."""

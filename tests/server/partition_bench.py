@@ -22,8 +22,13 @@ from waltz.server.feeding.backlog import WorkedOff
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.fetches import FetchRecords
 from waltz.server.feeding.outbox import Send
-from waltz.server.server_partition import ServerPartition
-from waltz.server.server_partition_events import AppendToStore, ClientMounted, PartitionEvent
+from waltz.server.held_partition import HeldPartition
+from waltz.server.server_partition_events import (
+    AppendToStore,
+    ClientMounted,
+    HoldEvent,
+    PartitionEvent,
+)
 from waltz.store.events import AppendsFailed, Committed, StoreOpened
 from waltz.types import Generation, SessionId
 from waltz.wire.client_protocol import ClientMessage, FeedData, MountResponse, MountState
@@ -43,7 +48,7 @@ class Bench:
     def __init__(self, mark: int | None = -1, generation: int = 1) -> None:
         self.cache = FeedCache()
         self.full: set[int] = set()
-        self.machine = ServerPartition(PARTITION, Generation(generation), self.cache, self.full)
+        self.machine = HeldPartition(PARTITION, Generation(generation), self.cache, self.full)
         self.worked_off: Counter[int] = Counter()
         self.store: list[NewRecord] = []
         self.mark = -1 if mark is None else mark
@@ -56,7 +61,7 @@ class Bench:
         if mark is not None:
             self.step(opened(mark))
 
-    def step(self, *events: PartitionEvent) -> dict[int, list[object]]:
+    def step(self, *events: PartitionEvent | HoldEvent) -> dict[int, list[object]]:
         """Return what each connection hears in this step."""
         heard: dict[int, list[object]] = {}
         at_hand: dict[int, Sequence[object]] = {}

@@ -1,5 +1,6 @@
 """The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
-original has no storage directories, server preferences, notes, consumers, history or restore."""
+original has no storage directories, server preferences, notes, consumers, cut, history or restore.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +103,12 @@ class ClusterPaths:
     def consumer(self, name: str) -> str:
         """The node with the marks of a named consumer."""
         return f"{self.consumers}/{name}"
+
+    @property
+    def cut(self) -> str:
+        """The node that a tool writes while it takes a cut, so that what it reads next is no older
+        than its write."""
+        return f"{self.root}/cut"
 
     @property
     def notes(self) -> str:

@@ -22,12 +22,18 @@ from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.server.feeding.backlog import BacklogEffect, ResumeReading, StopReading, WorkedOff
 from waltz.server.feeding.fetches import UNREADABLE_MAX, FetchRecords
 from waltz.server.feeding.outbox import Part, Send
+from waltz.server.held_partition import HeldPartition
+from waltz.server.hold import NO_SUCH_HOLD
 from waltz.server.server_metrics import ServerPartitionState
-from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
     AppendToStore,
     ClientMounted,
     CloseClientConnection,
+    HoldBegun,
+    HoldEnded,
+    HoldEvent,
+    HoldReleased,
+    HoldRequested,
     PartitionEffect,
     PartitionEvent,
     RecordsRead,
@@ -42,6 +48,8 @@ from waltz.types import TransactionId
 OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
 logger = logging.getLogger(__name__)
+
+CLOSED = "its server closes it"
 
 
 class PartitionClients(Protocol):
@@ -75,14 +83,16 @@ class RunningPartition:
         host: Host,
         clients: PartitionClients,
         opening: int,
-        machine: ServerPartition,
+        machine: HeldPartition,
         store: OpenStore,
     ) -> None:
         self.opening = opening
         self.machine = machine
         self._clients = clients
-        self._mailbox: Mailbox[PartitionEvent] = Mailbox(host.clock, SERVER_MAILBOX_EVENTS_MAX)
-        self.put: Callable[[PartitionEvent], None] = self._mailbox.put
+        self._mailbox: Mailbox[PartitionEvent | HoldEvent] = Mailbox(
+            host.clock, SERVER_MAILBOX_EVENTS_MAX
+        )
+        self.put: Callable[[PartitionEvent | HoldEvent], None] = self._mailbox.put
         self._clock = host.clock
         self._commits: deque[tuple[TransactionId, float]] = deque()
         """The last transaction of each commit that clients have not been told, and its time."""
@@ -94,27 +104,71 @@ class RunningPartition:
             lane=clients.lane,
             stepped=self._note_told,
         )
-        self.take_now: Callable[[PartitionEvent], None] = self._turns.take_now
+        self.take_now: Callable[[PartitionEvent | HoldEvent], None] = self._turns.take_now
         self._is_hurried = False
         """Whether what a step brings about goes on at once."""
         self._store = store(self._take_from_store)
         self._notes = ClientNotes()
         self._telling: asyncio.Task[None] | None = None
+        self._holding: dict[int, asyncio.Future[HoldBegun]] = {}
+        self._releasing: dict[int, asyncio.Future[HoldEnded]] = {}
+        """The answers that are waited for, by hold."""
+        self._is_over = False
+        """Whether the machine takes no more events."""
         self._reads: dict[FetchRecords, asyncio.Task[None]] = {}
         self._unreadable_told: dict[TransactionId, None] = {}
         """Those of which it was told lately that no replica can give them."""
 
     async def run(self) -> None:
         """Return once the machine has closed."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._store.run())
-            self._group = group
-            await self._turns.run()
-            self._store.close()
-            if self._telling is not None:
-                self._telling.cancel()
-            for read in self._reads.values():
-                read.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._store.run())
+                self._group = group
+                await self._turns.run()
+                self._store.close()
+                if self._telling is not None:
+                    self._telling.cancel()
+                for read in self._reads.values():
+                    read.cancel()
+        finally:
+            self._is_over = True
+            for hold_id in [*self._holding]:
+                self._tell_hold(HoldBegun(hold_id, CLOSED))
+            for hold_id in [*self._releasing]:
+                self._tell_hold(HoldEnded(hold_id, NO_SUCH_HOLD))
+
+    def hold(self, asked: HoldRequested) -> asyncio.Future[HoldBegun]:
+        """Begin a hold ahead of all that waits: commits that wait are not announced then."""
+        answer = self._holding[asked.hold_id] = asyncio.get_running_loop().create_future()
+        if self._is_over:
+            self._tell_hold(HoldBegun(asked.hold_id, CLOSED))
+        else:
+            self._turns.take_now(asked)
+        return answer
+
+    def release(self, asked: HoldReleased) -> asyncio.Future[HoldEnded]:
+        """End a hold after all that waits: the end of a store session that waits breaks the
+        hold."""
+        answer = self._releasing.get(asked.hold_id)
+        if answer is not None:
+            return answer  # asked for twice
+        answer = self._releasing[asked.hold_id] = asyncio.get_running_loop().create_future()
+        if self._is_over:
+            self._tell_hold(HoldEnded(asked.hold_id, NO_SUCH_HOLD))
+        else:
+            self.put(asked)
+        return answer
+
+    def _tell_hold(self, answer: HoldBegun | HoldEnded) -> None:
+        if isinstance(answer, HoldBegun):
+            holding = self._holding.pop(answer.hold_id, None)
+            if holding is not None and not holding.done():
+                holding.set_result(answer)
+        else:
+            releasing = self._releasing.pop(answer.hold_id, None)
+            if releasing is not None and not releasing.done():
+                releasing.set_result(answer)
 
     def take_at_once(self, event: PartitionEvent) -> None:
         """Step with a small event now, if nothing waits before it, and hand on at once what the
@@ -180,6 +234,8 @@ class RunningPartition:
                     self._telling = self._group.create_task(self._tell_replicas())
             case CloseClientConnection(connection_id, reason):
                 self._clients.cut_off(connection_id, reason)
+            case HoldBegun() | HoldEnded():
+                self._tell_hold(effect)
             case WorkedOff() | StopReading() | ResumeReading():
                 self._clients.note_backlog(self.opening, effect)
             case RequestsDropped(connection_id, reason, count):

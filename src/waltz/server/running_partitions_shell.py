@@ -19,9 +19,9 @@ from waltz.server.appends.refusals import Refusals
 from waltz.server.clients.client_connection import Mounts
 from waltz.server.clients.clients_shell import Clients
 from waltz.server.feeding.feed_cache import FeedCache
+from waltz.server.held_partition import HeldPartition
 from waltz.server.partition_server_shell import OpenStore, RunningPartition
 from waltz.server.server_metrics import ServerPartitionState
-from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
     PartitionEvent,
     PartitionRevoked,
@@ -51,7 +51,7 @@ class RunningPartitions:
         host: Host,
         clients: Clients,
         cache: FeedCache,
-        make: Callable[[PartitionId, Generation], tuple[ServerPartition, OpenStore]],
+        make: Callable[[PartitionId, Generation], tuple[HeldPartition, OpenStore]],
         start: Callable[[Coroutine[None, None, None]], None],
         on_failure: Callable[[BaseException], None] | None,
     ) -> None:

@@ -57,7 +57,7 @@ from waltz.server.server_partition_events import (
     StoreReadFailed,
 )
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.types import NOTHING, Generation, PartitionId, RequestId, TransactionId
+from waltz.types import NO_SESSION, NOTHING, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import (
     AppendBatch,
     DataWanted,
@@ -115,6 +115,8 @@ class ServerPartition:
         """Whether the store has a session: the partition's health."""
         self.high_water_mark: TransactionId | None = None
         """The highest ID known to be committed; None until the store has opened once."""
+        self.session_id = NO_SESSION
+        """The store session that was opened last."""
         self._cache = cache
         self._fetches = Fetches(partition_id, cache)
         self._feeds = Feeds(partition_id, cache, self._fetches, feed_fetch_min)
@@ -239,7 +241,8 @@ class ServerPartition:
                 self._locks.fail(count)
                 for _, failed in self._undecided.decide(count, now, is_committed=False):
                     self._tell(failed, Reason.NOT_COMMITTED)
-            case StoreOpened(_, high_water_mark):
+            case StoreOpened(session_id, high_water_mark):
+                self.session_id = session_id
                 self._counters.store_sessions += 1
                 self._open(high_water_mark, now)
             case StoreClosed(reason):

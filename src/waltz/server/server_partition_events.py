@@ -15,7 +15,7 @@ from waltz.server.feeding.backlog import BacklogEffect
 from waltz.server.feeding.fetches import FetchRecords
 from waltz.server.feeding.outbox import Send
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreOpened
-from waltz.types import ClientId, TransactionId
+from waltz.types import NO_SESSION, NOTHING, ClientId, SessionId, TransactionId
 from waltz.wire.header_columns import HeaderColumns
 
 # What it hears, besides MessagesReceived and the events of the store
@@ -69,6 +69,24 @@ class ReleaseRequested:
     """The server stops: take no more appends, and close when all are decided, or soon anyway."""
 
 
+@dataclass(frozen=True, slots=True)
+class HoldRequested:
+    """A tool wants the partition to announce no further commits for a time; `HoldBegun` answers."""
+
+    hold_id: int
+    connection_id: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReleased:
+    """The tool is done, and asks whether the hold was in force all the time; `HoldEnded`
+    answers."""
+
+    hold_id: int
+    connection_id: int
+
+
 PartitionEvent: TypeAlias = (
     MessagesReceived
     | ConnectionLost
@@ -82,6 +100,9 @@ PartitionEvent: TypeAlias = (
     | AppendsFailed
     | StoreClosed
 )
+
+HoldEvent: TypeAlias = HoldRequested | HoldReleased
+"""The events that `HeldPartition` hears besides."""
 
 # What it wants done, besides Send and ReadRecords
 
@@ -118,6 +139,24 @@ class RequestsDropped:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class HoldBegun:
+    """From now on nothing above `high_water_mark` is announced; or, with `refusal`, it is."""
+
+    hold_id: int
+    refusal: str | None
+    session_id: SessionId = NO_SESSION
+    high_water_mark: TransactionId = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEnded:
+    """`broken_by` None: the hold was in force from its beginning until now."""
+
+    hold_id: int
+    broken_by: str | None
+
+
 PartitionEffect: TypeAlias = (
     Send
     | AppendToStore
@@ -125,5 +164,7 @@ PartitionEffect: TypeAlias = (
     | ClientMounted
     | CloseClientConnection
     | RequestsDropped
+    | HoldBegun
+    | HoldEnded
     | BacklogEffect
 )

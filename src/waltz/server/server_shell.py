@@ -52,6 +52,8 @@ from waltz.server.commit_ages import Lag
 from waltz.server.coordinator_watch_shell import CoordinatorWatch, CountedCoordinator
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
+from waltz.server.held_partition import HeldPartition
+from waltz.server.holding_shell import Holding
 from waltz.server.refusal_reports import told_refusals
 from waltz.server.running_partitions_shell import RunningPartitions
 from waltz.server.server_metrics import (
@@ -61,7 +63,6 @@ from waltz.server.server_metrics import (
     told_problems,
     told_reports,
 )
-from waltz.server.server_partition import ServerPartition
 from waltz.server.server_partition_events import (
     ConnectionDrained,
     ConnectionLost,
@@ -84,6 +85,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthResponse,
 )
 from waltz.wire.clients_protocol import AppliedMarks, ClientsRequest, MarkLag
+from waltz.wire.cut_protocol import HoldReleaseRequest, HoldRequest
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     GrowthReport,
@@ -182,6 +184,8 @@ class Server:
             self._start,
             self._end if config.ends_with_partition else None,
         )
+        partitions = self._partitions
+        self._holding = Holding(partitions.running, lambda: partitions.assigned)
         self._coordinator = CoordinatorWatch(host, config.root, calls)
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
@@ -381,6 +385,10 @@ class Server:
             return await self._directory.give_client_id(message)
         if isinstance(message, GrowthRequest):
             return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
+        if isinstance(message, HoldRequest):
+            return await self._holding.hold(client.connection_id, message)
+        if isinstance(message, HoldReleaseRequest):
+            return await self._holding.release(client.connection_id, message)
         if isinstance(message, OPERATORS_QUESTIONS):
             return await self._tell_operator(message)
         assert isinstance(message, ClientMessage)
@@ -535,7 +543,7 @@ class Server:
 
     def _make(
         self, partition_id: PartitionId, generation: Generation
-    ) -> tuple[ServerPartition, Callable[[Callable[[StoreEvent], None]], StorePartition]]:
+    ) -> tuple[HeldPartition, Callable[[Callable[[StoreEvent], None]], StorePartition]]:
         """Return the machine of a partition, and what opens its store."""
 
         def open_store(on_event: Callable[[StoreEvent], None]) -> StorePartition:
@@ -550,7 +558,7 @@ class Server:
                 checkpoint_transactions=self._config.checkpoint_transactions,
             )
 
-        machine = ServerPartition(
+        machine = HeldPartition(
             partition_id,
             generation,
             self._cache,

@@ -20,6 +20,7 @@ from waltz.types import PartitionId, RequestId, TransactionId
 from waltz.wire.batch_protocol import BATCH_MESSAGES
 from waltz.wire.client_message import ClientMessage as ClientMessage
 from waltz.wire.clients_protocol import CLIENTS_MESSAGES
+from waltz.wire.cut_protocol import CUT_MESSAGES
 from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
@@ -440,6 +441,7 @@ CLIENT_CODEC: Final = Codec(
         *BATCH_MESSAGES,
         *REPORT_MESSAGES,
         *CLIENTS_MESSAGES,
+        *CUT_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

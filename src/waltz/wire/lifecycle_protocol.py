@@ -74,6 +74,8 @@ class Feature(IntEnum):
     CLIENTS = 4
     """Tells what it has applied, if it is a client; a server takes that, and says who its clients
     are if it is asked."""
+    CUTS = 5
+    """Holds back what its partitions know of further commits, if it is a server; tools may ask."""
 
 
 FEATURES: Final = frozenset(Feature)
