@@ -32,8 +32,8 @@ from waltz.cluster.storage_placement import (
 from waltz.errors import PostponedError
 from waltz.host import Host
 from waltz.reader.reader_shell import AsyncLogReader
-from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import fed_in, submit
+from waltz.sim.applications.application import Application, Draft, Intent, submit
+from waltz.sim.applications.clients import fed_in
 from waltz.sim.faults.disk_strikes import blank_disk
 from waltz.sim.judges.checkers import Log
 from waltz.sim.judges.history import ContextVerdict, FedRecord, History

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from waltz.host import Host
-from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import SimulatedClient, submit
+from waltz.sim.applications.application import Application, Draft, Intent, submit
+from waltz.sim.applications.clients import SimulatedClient
 from waltz.sim.applications.workloads import ClientPlan
 from waltz.sim.faults.kinds import Crash, Stop
 from waltz.sim.faults.strikes import Strikes
@@ -49,7 +49,9 @@ class Field:
         self.progress = asyncio.Event()
         self.history = History(on_end=self.progress.set)
         self.total = sum(plan.transactions for plan in plans)
+        self.tide = asyncio.Event()
         self.peace = asyncio.Event()
+        self.client_count = len(plans)
         self.clients = [
             SimulatedClient(self, f"client-{number}", plan, Random(number))
             for number, plan in enumerate(plans)

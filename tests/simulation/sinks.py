@@ -38,8 +38,8 @@ from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.errors import WaltzError
 from waltz.host import Host, Workers
 from waltz.reader.reader_shell import AsyncLogReader
-from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import fed_in, submit
+from waltz.sim.applications.application import Application, Draft, Intent, submit
+from waltz.sim.applications.clients import fed_in
 from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from waltz.errors import ConfigurationError
-from waltz.sim.applications.workloads import WORKLOADS, ClientPlan, draw_ways
+from waltz.sim.applications.workloads import SPREAD, WORKLOADS, ClientPlan, draw_ways
 from waltz.sim.faults.drawing import FaultStage
 from waltz.sim.faults.kinds import Fault, as_data, from_data
 from waltz.sim.faults.plans import PLANS
@@ -140,9 +140,11 @@ def draw_scenario(seed: int, workload: str, plan: str, *, length: int = 1) -> Sc
     """Draw a run; the draws of one part do not change those of the others."""
     source = f"{seed}/{workload}/{plan}/{length}"
     clients = WORKLOADS[workload](Random(f"{source}/clients"), length)
+    is_spread = workload in SPREAD
     shape = draw_shape(
         Random(f"{source}/shape"),
-        server_count_min=PLANS[plan].server_count_min,
+        server_count_min=max(PLANS[plan].server_count_min, 1 + is_spread),
+        partition_count_min=1 + is_spread,
         spare_count_max=PLANS[plan].spare_count_max,
     )
     names = tuple(f"client-{number}" for number in range(len(clients)))
@@ -195,10 +197,14 @@ def draw_versions(
 
 
 def draw_shape(
-    random: Random, *, server_count_min: int = 1, spare_count_max: int = 0
+    random: Random,
+    *,
+    server_count_min: int = 1,
+    spare_count_max: int = 0,
+    partition_count_min: int = 1,
 ) -> ClusterShape:
     return ClusterShape(
-        partition_count=random.choice((1, 2, 2, 3)),
+        partition_count=max(random.choice((1, 2, 2, 3)), partition_count_min),
         storage_count=random.choice((3, 3, 3, 3, 3, 5)),
         server_count=max(random.choice((1, 2, 2, 3)), server_count_min),
         segment_bytes_threshold=random.choice((2_000, 20_000, 1_000_000_000)),

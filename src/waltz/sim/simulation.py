@@ -26,14 +26,17 @@ from waltz.host import Host, Inspectable
 from waltz.operators.journals_shell import cluster_journals
 from waltz.operators.named_consumers_shell import read_named_consumers
 from waltz.server.server_partition import ServerPartition
-from waltz.sim.applications.application import Application, Draft, Intent
-from waltz.sim.applications.clients import SimulatedClient, submit
+from waltz.sim.applications.application import Application, Draft, Intent, submit
+from waltz.sim.applications.clients import SimulatedClient
+from waltz.sim.applications.cutter import Cutter
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.applications.postponing import PostponingApplication
+from waltz.sim.applications.transfers import TransferApplication
 from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
+from waltz.sim.judges.causality import check_cuts
 from waltz.sim.judges.checkers import Log, check_users
 from waltz.sim.judges.consumer_watch import ConsumerWatch
 from waltz.sim.judges.durable_times import DurableTimes
@@ -75,6 +78,8 @@ OPERATOR: Final = "operator"
 ASK_PAUSE_SECONDS: Final = 0.3
 """Between two questions of the operator about consumers."""
 
+CUTTER: Final = "cutter"
+
 ASK_SECONDS_MAX: Final = 2.0
 """The operator waits at most this long for a server."""
 
@@ -102,6 +107,8 @@ class RunOutcome:
     trace: RunTrace
     times_told: Counter[str] = field(default_factory=Counter)
     """Answers of storage nodes about the times of their copies, by kind."""
+    cuts: Counter[str] = field(default_factory=Counter)
+    """Attempts at cuts, by what came of them."""
 
 
 def simulate(
@@ -191,6 +198,8 @@ class _Run:
             SimulatedClient(self, name, plan, Random(f"{source}/{name}"))
             for name, plan in zip(scenario.client_names, scenario.clients, strict=True)
         ]
+        self.tide = asyncio.Event()
+        self.cutter = Cutter(Random(f"{source}/cuts"), self.trace, self.loop.time, self._raise_tide)
         self.judge = self.application(JUDGE)
         self.marks = MarkWatch()
         self.peace = asyncio.Event()
@@ -231,6 +240,7 @@ class _Run:
             callbacks=self.loop.callbacks_count,
             trace=self.trace,
             times_told=self.times.counts,
+            cuts=self.cutter.counts,
         )
 
     # The field
@@ -243,6 +253,8 @@ class _Run:
                 application = Application(*known)
             case "postponing":
                 application = PostponingApplication(*known, self._random_of(name))
+            case "transfers":
+                application = TransferApplication(*known)
             case _:
                 if kind not in self.databases:
                     self.databases[kind] = SimulatedDatabase()
@@ -266,6 +278,10 @@ class _Run:
     @property
     def partition_count(self) -> int:
         return len(self.cluster.partition_ids)
+
+    @property
+    def client_count(self) -> int:
+        return len(self.clients)
 
     @property
     def grows(self) -> bool:
@@ -293,6 +309,8 @@ class _Run:
             if self.consumers is not None:
                 ask = partial(self._ask_of_consumers, self.consumers)
                 group.create_task(self.sites.run(OPERATOR, ask))
+            if any(client.work == "transfer" for client in self.scenario.clients):
+                group.create_task(self.sites.run(CUTTER, self._take_cuts))
             while not all(client.is_done for client in self.clients):
                 self.progress.clear()
                 await self.progress.wait()
@@ -301,6 +319,7 @@ class _Run:
         self.violations += check_users(self.history, log)
         self.violations += check_anomalies(self.history)
         self.violations += self.marks.judge(log)
+        self.violations += check_cuts(self.cutter.cuts, self.history, log)
         self.violations += [] if self.consumers is None else self.consumers.violations
         if self.writable_seconds > WRITABLE_SECONDS_MAX:
             self.violations.append(
@@ -376,6 +395,15 @@ class _Run:
                 view = await read_named_consumers(host, DEFAULT_ROOT, seconds=ASK_SECONDS_MAX)
                 watch.see_view(view, asked_at, self.loop.time())
             await asyncio.sleep(ASK_PAUSE_SECONDS)
+
+    # Cuts
+
+    async def _take_cuts(self, host: Host) -> None:
+        await self.cutter.run(host, lambda: all(client.is_done for client in self.clients))
+
+    def _raise_tide(self) -> None:
+        self.tide.set()
+        self.tide = asyncio.Event()
 
     # Peace
 

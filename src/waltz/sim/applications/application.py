@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from waltz.client.applying.callbacks import WaltzClientCallbacks
+from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import (
     PartitionLocalLock,
     Transaction,
@@ -91,6 +93,7 @@ class Application(WaltzClientCallbacks):
     def take(self, partition_id: PartitionId, fed: FedRecord) -> None:
         """Apply a transaction, in the order of the feed."""
         self.history.feed(self.name, partition_id).append(fed)
+        self.history.show(partition_id, fed.transaction_id)
         self.marks[partition_id] = fed.transaction_id
         payload = Payload.decode(fed.data)
         if payload is not None:
@@ -160,6 +163,7 @@ class Intent(TransactionContext):
             self._padding,
         ).encode()
         self.submission.written.append((self._header, data))
+        self.submission.based_on.append(dict(self._application.history.shown))
         builder.set_header(self._header)
         builder.set_data(data)
         builder.set_write_locks(PartitionLocalLock("key", key) for key in draft.write_locks)
@@ -172,6 +176,7 @@ class Intent(TransactionContext):
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
         self.submission.refusals.append(LockRefusal(self._passed, transaction_id))
+        self._application.history.show(self._partition_id, transaction_id)
         self._application.note("refused", self.number, transaction_id)
 
     def on_expiration(self) -> None:
@@ -187,3 +192,10 @@ class Intent(TransactionContext):
         self._application.note("end", self.number, verdict.name, text)
         self._application.history.end(self.number, verdict, text)
         self.ended.set()
+
+
+async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
+    """Submit `intent` and return once it has ended, however."""
+    with suppress(WaltzError):  # the context has the error
+        await client.submit(intent)
+    await intent.ended.wait()

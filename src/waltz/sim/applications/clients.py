@@ -20,10 +20,11 @@ from waltz.errors import UnavailableError, WaltzError
 from waltz.host import Coordinator, Disk, Host
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns
-from waltz.sim.applications.application import Application, Intent
+from waltz.sim.applications.application import Application, Intent, submit
 from waltz.sim.applications.bulks import BulkCall
 from waltz.sim.applications.databases import DatabaseApplication
-from waltz.sim.applications.waits import LEAVING_SHARE, WAITING_SHARE, Waits, is_told
+from waltz.sim.applications.transfers import Transfer, TransferApplication, Transfers
+from waltz.sim.applications.waits import LEAVING_SHARE, WAITING_SHARE, Waits, is_told, unless_peace
 from waltz.sim.applications.workloads import ClientPlan, draw_intent
 from waltz.sim.judges.history import ContextVerdict, EndlessWait, FedRecord, OutcomeTold
 from waltz.sim.loop import PROCESS
@@ -33,6 +34,9 @@ from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, T
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks of a reader at the number of partitions."""
+
+TIDE_SHARE: Final = 0.2
+"""Share of transfers that wait for the next cut; the others follow them closely."""
 
 ASKED_SHARE: Final = 0.2
 """Share of transactions whose outcome is asked for."""
@@ -63,6 +67,16 @@ class RunField(Protocol):
 
     server_addresses: tuple[Address, ...]
     """The addresses given to clients that have no coordinator."""
+    progress: asyncio.Event
+    """To be set when a client may be done."""
+
+    @property
+    def client_count(self) -> int:
+        """Return the number of clients."""
+        ...
+
+    tide: asyncio.Event
+    """Set when a cut is about to be taken; the next one is another event."""
     peace: asyncio.Event
     """Set once no client or fault has anything left to do."""
 
@@ -103,6 +117,8 @@ class SimulatedClient:
         self._of_last_life: list[Intent] = []
         self._intents: list[Intent] = []
         self._begun_count = 0
+        self._transferring: set[Transfer] = set()
+        """The transfers of this life that are under way."""
         self._lives_count = 0
 
     @property
@@ -110,12 +126,15 @@ class SimulatedClient:
         """Return whether the client has submitted all that it planned, and all of that has
         ended."""
         history, name = self.application.history, self.application.name
+        if self._transferring:
+            return False
         return self._begun_count >= self.plan.transactions and not history.open_count(name)
 
     def die(self) -> None:
         """Take note that contexts without a verdict will never get one."""
         self.application.history.abandon(self.application.name, ContextVerdict.LOST)
         self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
+        self._transferring.clear()
 
     async def main(self, host: Host) -> None:
         """Run one process of the client."""
@@ -176,7 +195,10 @@ class SimulatedClient:
                 if self._waits:
                     waits = Waits(client, self.application, self._field.peace, self._waiting)
                     group.create_task(waits.run(leaves=options.partitions is not None))
-                await self._submit_all(client)
+                transfers = self._transfers(client)
+                if transfers is not None:
+                    group.create_task(transfers.collect())
+                await self._submit_all(client, transfers)
                 await self._field.peace.wait()
         finally:
             # A closed client has reported everything it had accepted; contexts that waited for room
@@ -185,19 +207,46 @@ class SimulatedClient:
             if not process.dead:
                 self.application.history.abandon(self.application.name, ContextVerdict.UNWRITTEN)
 
-    async def _submit_all(self, client: AsyncWaltzClient) -> None:
+    def _transfers(self, client: AsyncWaltzClient) -> Transfers | None:
+        """Return the transfers of this life; None if the client makes none."""
+        application, field = self.application, self._field
+        if not isinstance(application, TransferApplication):
+            return None
+        random = Random(f"transfers {self._random.getrandbits(64)}")
+        return Transfers(client, application, random, field.peace, field.client_count)
+
+    def _start_transfer(self, group: asyncio.TaskGroup, transfers: Transfers) -> asyncio.Task[None]:
+        transfer = transfers.draw()
+        self._begun_count += 1
+        self._transferring.add(transfer)
+        making = group.create_task(transfers.make(transfer))
+
+        def end(_: object) -> None:
+            self._transferring.discard(transfer)
+            self._field.progress.set()
+
+        making.add_done_callback(end)
+        return making
+
+    async def _submit_all(self, client: AsyncWaltzClient, transfers: Transfers | None) -> None:
         room = asyncio.Semaphore(self.plan.concurrency)
         async with asyncio.TaskGroup() as group:
             for intent in self._of_last_life:
                 group.create_task(self._ask(client, intent))
             while self._begun_count < self.plan.transactions:
                 await room.acquire()
+                if transfers is not None and self._random.random() < TIDE_SHARE:
+                    await unless_peace(self._field.tide.wait(), self._field.peace)
                 await asyncio.sleep(self._random.uniform(0.0, self.plan.think_seconds_max))
                 if self.plan.work == "many":
                     bulk = self._draw_bulk(client.partition_count)
                     group.create_task(bulk.append(client)).add_done_callback(
                         lambda _: room.release()
                     )
+                    continue
+                if transfers is not None:
+                    making = self._start_transfer(group, transfers)
+                    making.add_done_callback(lambda _: room.release())
                     continue
                 intent = draw_intent(
                     self._random,
@@ -263,13 +312,6 @@ class SimulatedClient:
                 async for columns in reader.follow(partition_id, first):
                     for fed in fed_in(columns):
                         self.application.take(partition_id, fed)
-
-
-async def submit(client: AsyncWaltzClient, intent: Intent) -> None:
-    """Submit `intent` and return once it has ended, however."""
-    with suppress(WaltzError):  # the context has the error
-        await client.submit(intent)
-    await intent.ended.wait()
 
 
 def fed_in(columns: TransactionColumns) -> list[FedRecord]:

@@ -40,8 +40,8 @@ class ClientPlan:
     """The plan of one client."""
 
     work: str
-    """One of `WORK`; or `alone`; or `many`: by calls of `append_many`; or `read`: a reader, which
-    writes nothing."""
+    """One of `WORK`; or `alone`; or `many`: by calls of `append_many`; or `transfer`: between
+    partitions; or `read`: a reader, which writes nothing."""
     transactions: int = 0
     concurrency: int = 1
     """Contexts that are unfinished at the same time."""
@@ -64,7 +64,8 @@ class ClientPlan:
     contexts_max: int = 5
     """Contexts of a partition that its client lets be undecided at the same time."""
     application: str = "plain"
-    """`plain`; `postponing`; or the name of a database that it shares with others of that name."""
+    """`plain`; `postponing`; `transfers`; or the name of a database that it shares with others of
+    that name."""
     is_consumer: bool = False
     """Whether it has its name, and the cluster keeps its marks; its state is durable then."""
 
@@ -175,6 +176,24 @@ def consumers(random: Random, length: int) -> tuple[ClientPlan, ...]:
     return tuple(replace(each, is_consumer=True, forgets=False) for each in (*writers, slow))
 
 
+def transfers(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients move money between partitions, the second transaction after the first was seen
+    committed; all about when a cut is taken."""
+    return tuple(
+        replace(
+            writer,
+            application="transfers",
+            forgets=False,
+            expiring_share=0.0,
+            padding_bytes_max=0,
+            transactions=2 * writer.transactions,
+            concurrency=random.choice((4, 10, 20)),
+            think_seconds_max=random.choice((0.02, 0.05, 0.1)),
+        )
+        for writer in _writers(random, length, "transfer")
+    )
+
+
 def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
     count = random.randint(1, 3)
     return tuple(
@@ -204,7 +223,11 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "postponing": postponing,
     "database": database,
     "consumers": consumers,
+    "transfers": transfers,
 }
+
+SPREAD: Final = frozenset({"transfers"})
+"""The workloads that want several partitions, on several servers."""
 
 
 # The content of contexts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 
 
 class FedRecord(NamedTuple):
@@ -93,6 +93,8 @@ class SubmittedContext:
     """The moment of the submit; see `Ending`."""
     written: list[tuple[int, bytes]] = field(default_factory=list)
     """Header and data of each attempt, the first one first."""
+    based_on: list[Mapping[PartitionId, TransactionId]] = field(default_factory=list)
+    """The last transactions that had been shown to anybody, before each attempt was executed."""
     endings: list[Ending] = field(default_factory=list)
     refusals: list[LockRefusal] = field(default_factory=list)
 
@@ -112,6 +114,9 @@ class History:
     outcomes: list[OutcomeTold] = field(default_factory=list)
     waits: list[WaitTold] = field(default_factory=list)
     endless: list[EndlessWait] = field(default_factory=list)
+    shown: dict[PartitionId, TransactionId] = field(default_factory=dict)
+    """The last transaction of each partition that some user was shown: by its feed, an outcome, a
+    mark or a refused lock."""
     moment: int = 0
     ended_count: int = 0
     on_end: Callable[[], None] | None = None
@@ -128,6 +133,11 @@ class History:
 
     def feed(self, client: str, partition_id: PartitionId) -> list[FedRecord]:
         return self.feeds.setdefault(client, {}).setdefault(partition_id, [])
+
+    def show(self, partition_id: PartitionId, transaction_id: TransactionId) -> None:
+        """A user learns that the log has come as far as `transaction_id`."""
+        if transaction_id > self.shown.get(partition_id, NOTHING):
+            self.shown[partition_id] = transaction_id
 
     def end(self, context: int, verdict: ContextVerdict, text: str = "") -> None:
         submission = self.submissions[context]

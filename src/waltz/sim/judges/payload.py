@@ -25,6 +25,8 @@ class EntryKind(IntEnum):
     TRANSFER = 2  # balances of two accounts after money went from one to the other
     DEPOSIT = 3  # added to an account, whatever its balance
     AUDIT = 4  # the balance of every account, as the writer saw it
+    DEBIT = 5  # taken from an account, for one of another partition; and who is to credit it
+    CREDIT = 6  # added to an account; and the context of its debit
 
 
 @dataclass(frozen=True, slots=True)
