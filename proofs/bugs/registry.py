@@ -10,6 +10,7 @@ from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
 from proofs.bugs.consumer_bugs import CONSUMER_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
+from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
@@ -29,6 +30,7 @@ PARTS: Final = (
     FEED_BUGS,
     GROWTH_BUGS,
     CONSUMER_BUGS,
+    EXPLANATION_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}
@@ -51,12 +53,6 @@ def _in_model(seeds: int, name: str) -> Open:
 
 
 OPEN: Final[dict[str, Open]] = {
-    "appends that wait for others do so without end": Open(
-        225,
-        "harmless for what is promised: an append is late, and no judge says how late it may be;"
-        " the wait ends with the partition's next event, and `tests/server/test_gathering.py` holds"
-        " the partition to its deadline",
-    ),
     "a client whose words came before it is told to wait until it may mount": Open(
         153,
         "rare: its words must have come before it by a replay; found once, in 93 runs, and not by"
@@ -134,6 +130,11 @@ OPEN: Final[dict[str, Open]] = {
     "of a range of refused appends the last one is overlooked": Open(
         60,
         "harmless: what its client has sent since, or a flush, decides it, later",
+    ),
+    "the word of one server is enough to say that there is no transaction": Open(
+        80,
+        "rare: a reader asks the server that the coordinator names, and that one must have lost the"
+        " partition, without knowing it, between the two",
     ),
     "a database's mark that another process has moved is taken for moved far enough": Open(
         60,

@@ -11,6 +11,7 @@ import numpy as np
 from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.server.appends.appends import rejected
+from waltz.server.appends.gathering import Gathering
 from waltz.server.appends.lock_table import LockTable
 from waltz.server.appends.reservations import Reservations
 from waltz.server.appends.undecided import Undecided
@@ -123,6 +124,16 @@ def _refusing_what_waits(admit: Callable[..., Any]) -> Callable[..., Any]:
         return found._replace(answers=[*found.answers, *told])
 
     return admitted
+
+
+def _without_a_deadline(waits: Callable[..., Any]) -> Callable[..., Any]:
+    def waits_on(self: Any, now: float) -> Any:
+        """Wait until something else happens in the partition."""
+        found = waits(self, now)
+        self.deadline = None
+        return found
+
+    return waits_on
 
 
 def _forgetting_those_that_gather(_: property) -> property:
@@ -266,6 +277,14 @@ SERVER_BUGS: Final = (
         workloads=("lock_contention", "bank"),
         plans=("none", "flapping"),
         caught=Scene(1, "lock_contention", "flapping"),
+    ),
+    Bug(
+        name="appends that wait for others do so without end",
+        breaks="lateness",
+        patches=(Patch(Gathering, "waits", _without_a_deadline),),
+        workloads=("append", "bank"),
+        plans=("none",),
+        caught=Scene(0, "append", "none"),
     ),
     Bug(
         name="what asks for decisions overtakes appends that wait for others",

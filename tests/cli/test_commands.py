@@ -61,7 +61,7 @@ ROWS = (
     Row("append", f"{AT} --partition 0 x", 133, LOOP),
     Row("outcome", f"{AT} 1:1:1:1", 133, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
-    Row("explain", f"{AT} 0:1", 111, LOOP),
+    Row("explain", f"{AT} 0:1", 112, LOOP),
     Row("locks top", f"{AT} --partition 0", 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 100, LOOP),

@@ -15,7 +15,8 @@ from tests.clusters import RunningCluster, run_waltz, wait_until
 from waltz.cli.commands import waltz as command
 from waltz.cli.explain import as_lines, as_values
 from waltz.client.transaction import PartitionLocalLock
-from waltz.operators.explanation_shell import Author, Copy, CopyStanding, Explanation
+from waltz.operators.authors import Author
+from waltz.operators.explanation_shell import Copy, CopyStanding, Explanation
 from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
 from waltz.operators.replicas_shell import Replica
 from waltz.record import Record

@@ -149,7 +149,8 @@ def test_a_client_that_nobody_noted_is_not_known() -> None:
     async def scene(world: World, host: Host) -> None:
         await append_slowly(host, 1)
         async with cluster_journals(host) as journals:
-            assert await journals.client(P0, ClientId(77), t(0)) is None
-            assert await journals.client(PartitionId(1), ClientId(77), t(0)) is None
+            for partition_id in (P0, PartitionId(1)):
+                found = await journals.notes_of(partition_id, ClientId(77), t(0))
+                assert not any(each.notes for each in found)
 
     play(scene, seeds=1)

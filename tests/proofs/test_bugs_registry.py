@@ -7,6 +7,7 @@ from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
 from proofs.bugs.consumer_bugs import CONSUMER_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
+from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
@@ -32,6 +33,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         FEED_BUGS,
         GROWTH_BUGS,
         CONSUMER_BUGS,
+        EXPLANATION_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

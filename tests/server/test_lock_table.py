@@ -396,7 +396,6 @@ def test_checking_by_columns_gives_what_checking_one_by_one_gives(
 def state(table: LockTable) -> tuple[object, ...]:
     return (
         table._marks.tolist(),
-        table._writers.tolist(),
         table._claims.table.tolist(),
         table._reservations.table.tolist(),
         table._reservations.until,

@@ -125,7 +125,9 @@ def test_refused_locks_are_kept_with_what_the_attempt_was_based_on() -> None:
     written(drawn)
     apply(user, 1, Payload(98, 1))
     drawn.on_lock_failure(TransactionId(1))
-    assert drawn.submission.refusals == [LockRefusal(TransactionId(0), TransactionId(1))]
+    assert drawn.submission.refusals == [
+        LockRefusal(TransactionId(0), TransactionId(1), drawn.request_id, 1)
+    ]
 
 
 def test_exceptions_of_callbacks_are_kept() -> None:

@@ -82,6 +82,20 @@ def test_a_lag_that_cannot_be_is_found_unless_clocks_drift(lag: Lag) -> None:
         assert bool(found.violations) == knows_times
 
 
+@pytest.mark.parametrize("lag", [Lag(-0.1, None), Lag(2.0, 1.0)])
+def test_a_lag_that_is_negative_is_found_whatever_clocks_do(lag: Lag) -> None:
+    found = watch(knows_times=False)
+    found.see_view(view(3, lag), 30.0, 31.0)
+    assert len(found.violations) == 1
+
+
+@pytest.mark.parametrize("lag", [Lag(0.0, 10.0), Lag(0.0, None)])
+def test_an_idle_log_that_may_lag_is_found_whatever_clocks_do(lag: Lag) -> None:
+    found = watch(9, knows_times=False)
+    found.see_view(view(9, lag), 30.0, 31.0)
+    assert len(found.violations) == 1
+
+
 def test_a_told_mark_that_was_not_applied_and_an_end_that_is_not_there_are_found() -> None:
     found = watch()
     found.see_view(view(6, None, end=10), 30.0, 31.0)

@@ -59,6 +59,7 @@ def test_what_the_original_wrote_is_printed_anew_byte_for_byte(name: str) -> Non
 
 def test_what_our_node_wrote_is_printed_anew_byte_for_byte(life: History) -> None:
     """SD-01 to SD-04, SD-10, SD-11, SD-13, SD-18, SD-21: roll-overs, truncations, sessions."""
+    assert sum(path.endswith(".jnl") for path in life.files) > 6, "journals are among the files"
     check_round_trip(life.files)
     directory = parse_directory(life.files)
     for number in (0, 1):

@@ -237,14 +237,14 @@ def test_clients_are_known_in_later_segments_and_after_a_restart() -> None:
     for _ in range(12):
         bench.append(1, size=60)
     newest = bench.partition.log.newest_segment
-    assert bench.facts(newest, newest).client(ClientId(7)) == note
+    assert bench.facts(newest, newest).notes_of(ClientId(7)) == [note]
     disk.release_locks()
     again = Bench(disk, threshold=1_000)
     for _ in range(12):
         again.append(1, size=60)
     newest_now = again.partition.log.newest_segment
     assert newest_now > newest
-    assert again.facts(newest_now, newest_now).client(ClientId(7)) == note
+    assert again.facts(newest_now, newest_now).notes_of(ClientId(7)) == [note]
     assert size > 0
 
 

@@ -104,8 +104,7 @@ def test_clients_that_a_server_tells_of_are_noted_once() -> None:
         await peer.succeed(NoteClientsRequest(SessionId(0), 1, P0, (NOTE, NOTE)))
         await peer.succeed(NoteClientsRequest(SessionId(0), 2, P0, (NOTE,)))
         facts, _ = await facts_of(admin, 0, 0)
-        found = facts.client(ClientId(7))
-        assert found is not None
+        (found,) = facts.notes_of(ClientId(7))
         assert found[2:] == NOTE[1:]
         await asyncio.sleep(0.1)
         assert disk.content(JOURNAL).count(b"cn=orders") == 1

@@ -42,8 +42,34 @@ def test_a_journal_takes_a_thousandth_of_a_segment_within_bounds() -> None:
     assert journal_bytes_max(2**40) == JOURNAL_BYTES_MAX
 
 
-def test_the_older_half_of_the_times_loses_every_second_one() -> None:
-    assert thinned([*map(at, range(12))], 10_000) == [*map(at, (0, 2, 4, 6, 7, 8, 9, 10, 11))]
+def test_the_older_times_that_are_kept_are_evenly_spaced() -> None:
+    times = [at(number)._replace(milliseconds=1_000 * number) for number in range(400)]
+    found = thinned(times, 100_000)
+    assert found[-100:] == times[-100:]
+    assert [each.transaction_id for each in found[:-100]] == [*range(0, 300, 2)]
+    again = thinned(found, 100_000)
+    assert [each.transaction_id for each in again[:63]] == [*range(0, 252, 4)]
+
+
+def test_times_that_are_apart_stay_and_those_close_together_go() -> None:
+    seconds = [0, 1, 2, 3, 4, 100, 101, 200, 300, 400, 500, 600]
+    times = [at(each)._replace(milliseconds=1_000 * each) for each in seconds]
+    kept = [each.transaction_id for each in thinned(times, 10_000)]
+    assert kept == [0, 100, 200, 300, 400, 500, 600]
+
+
+def test_times_at_a_break_stay() -> None:
+    times = [*map(at, range(40))]
+    entries: list[JournalEntry] = [*times[:10], SessionFenced(SessionId(1), 9), *times[10:]]
+    found = thinned(entries, 10_000)
+    assert found[:4] == [times[0], times[9], SessionFenced(SessionId(1), 9), times[10]]
+    assert found[-10:] == times[-10:]
+
+
+def test_times_of_a_clock_that_was_set_back_are_kept_apart_as_well() -> None:
+    walls = [50_000, 60_000, 70_000, 10_000, 20_000, 30_000, 30_001, 30_002, 30_003, 40_000, 41_000]
+    times = [at(number)._replace(milliseconds=wall) for number, wall in enumerate(walls)]
+    assert {7, 8} & {each.transaction_id for each in thinned(times, 10_000)} == set()
 
 
 def test_all_but_times_and_superseded_notes_stay_while_there_is_room() -> None:

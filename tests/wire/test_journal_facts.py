@@ -113,17 +113,15 @@ def test_what_a_cut_removed_has_no_session_any_more() -> None:
     assert JournalFacts(entries).sessions == [AuthorSession(SessionId(3), t(0), t(5))]
 
 
-def test_the_latest_note_of_a_client_counts() -> None:
+def test_the_notes_of_a_client_are_told_in_order() -> None:
     notes = [
         ClientNoted(ClientId(1), 10, "a", "", "", ""),
         ClientNoted(ClientId(2), 11, "b", "", "", ""),
         ClientNoted(ClientId(1), 12, "c", "", "", ""),
     ]
     facts = JournalFacts([*notes, RecordsRepaired(t(1), t(2), 13)])
-    assert facts.client(ClientId(1)) == notes[2]
-    assert facts.client(ClientId(1), 11) == notes[0], "what it was called when it wrote"
-    assert facts.client(ClientId(1), 9) is None
-    assert facts.client(ClientId(3)) is None
+    assert facts.notes_of(ClientId(1)) == [notes[0], notes[2]]
+    assert not facts.notes_of(ClientId(3))
     assert facts.clients == [notes[2], notes[1]]
     assert facts.repairs == [RecordsRepaired(t(1), t(2), 13)]
 

@@ -267,6 +267,7 @@ def _author_values(author: Author | None) -> dict[str, Any] | None:
         "principal": author.principal or None,
         "address": author.address or None,
         "source": author.source,
+        "recorded": author.is_recorded,
     }
 
 

@@ -8,7 +8,7 @@ that nobody could tell has the reason in its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -20,7 +20,8 @@ from waltz.cluster.store_params import StoreParams
 from waltz.errors import RemoteStorageError, UnavailableError, WaltzError
 from waltz.host import Host
 from waltz.majority import majority
-from waltz.operators.client_questions_shell import ServerClients, ask_all_clients
+from waltz.operators.authors import Author, author_of
+from waltz.operators.client_questions_shell import ask_all_clients
 from waltz.operators.conversation_shell import talk_to_admin_port
 from waltz.operators.journals_shell import ClusterJournals, TransactionTimes, cluster_journals
 from waltz.operators.questions_shell import ask_refusals, partition_server
@@ -29,15 +30,10 @@ from waltz.reader.reader_shell import AsyncLogReader
 from waltz.record import Record, request_id_from
 from waltz.types import Address, ClientId, PartitionId, ReplicaId, TransactionId
 from waltz.wire.admin_protocol import AdminRecordListRequest, AdminRecordListResponse
-from waltz.wire.journal_entries import ClientNoted
 from waltz.wire.report_protocol import RefusalsReport
 
 REFUSALS_EXPLAINED_MAX: Final = 1_000
 """Refused appends that are counted for one transaction."""
-
-NOTE_LATE_MILLISECONDS: Final = 5_000
-"""A client's note is made a moment after its mount, perhaps after its first transactions, and by
-another clock than theirs."""
 
 
 class CopyStanding(StrEnum):
@@ -73,20 +69,6 @@ class Copy:
     replica_id: ReplicaId
     standing: CopyStanding
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The client that wrote the transaction. A name is what the client called itself and proves
-    nothing; `principal` is the name in its certificate. `source` says who tells, and from when."""
-
-    client_id: ClientId
-    name: str
-    instance: str
-    program: str
-    principal: str
-    address: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +142,7 @@ async def explain_transaction(
         author, author_trouble = None, "no record, so no author"
         if record is not None:
             author, author_trouble = await _author(
-                host, root, journals, times, partition_id, record.request_id.client_id
+                host, root, journals, transaction_id, partition_id, record.request_id.client_id
             )
     refusals, refusals_trouble = None, server_trouble
     if server is not None:
@@ -208,37 +190,6 @@ def judged(reads: Sequence[CopyRead], record: Record | None) -> tuple[Copy, ...]
                 standing, text = CopyStanding.DIFFERENT, "it is another record than the others have"
         found.append(Copy(each.replica_id, standing, text))
     return tuple(found)
-
-
-def author_of(
-    client_id: ClientId,
-    partition_id: PartitionId,
-    answers: Mapping[Address, ServerClients | UnavailableError],
-    noted: ClientNoted | None,
-) -> Author | None:
-    """Return the client with that ID: as a server has it now, or else as a journal noted it; None
-    if neither tells of it."""
-    for address, answer in answers.items():
-        if isinstance(answer, UnavailableError):
-            continue
-        for client in answer.clients:
-            if client.client_id == client_id and any(
-                mount.partition_id == partition_id for mount in client.mounts
-            ):
-                return Author(
-                    client_id,
-                    client.name or "",
-                    client.instance,
-                    f"{client.program} {client.version}".strip(),
-                    client.principal,
-                    client.address,
-                    f"server {address} has it mounted now",
-                )
-    if noted is None:
-        return None
-    return Author(
-        client_id, noted.name, "", noted.program, noted.principal, noted.address, "a journal has it"
-    )
 
 
 async def _mark(
@@ -290,21 +241,13 @@ async def _author(
     host: Host,
     root: str,
     journals: ClusterJournals,
-    times: TransactionTimes,
+    transaction_id: TransactionId,
     partition_id: PartitionId,
     client_id: ClientId,
 ) -> tuple[Author | None, str]:
-    """Return the client; or None, and which servers were not asked."""
+    """Return the client; or None, and why nobody can tell."""
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
     addresses = {each.address for each in membership.descriptors.values()}
     answers = await ask_all_clients(host, sorted(addresses))
-    until = times.not_after if times.not_after is None else times.not_after + NOTE_LATE_MILLISECONDS
-    noted = await journals.client(partition_id, client_id, times.transaction_id, until)
-    found = author_of(client_id, partition_id, answers, noted)
-    return found, "" if found is not None else _author_trouble(answers.values())
-
-
-def _author_trouble(answers: Collection[ServerClients | UnavailableError]) -> str:
-    silent = sum(isinstance(each, UnavailableError) for each in answers)
-    unasked = f"; {silent} of {len(answers)} servers do not say who is mounted" if silent else ""
-    return f"it is not mounted now, and no journal that could be read has it{unasked}"
+    noted = await journals.notes_of(partition_id, client_id, transaction_id)
+    return author_of(client_id, partition_id, answers, noted)

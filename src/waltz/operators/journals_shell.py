@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.paths import DEFAULT_ROOT
@@ -98,6 +98,18 @@ class TransactionAt:
 
     first: TransactionId
     later: TransactionId | None
+
+
+class JournalNotes(NamedTuple):
+    """A node's notes of a client next to a transaction, in the order in which they were made.
+
+    interval     when the record became durable there; None: not recorded.
+    is_appended  whether it came there as it was written, and not as a copy later.
+    """
+
+    notes: Sequence[ClientNoted]
+    interval: DurableInterval | None
+    is_appended: bool
 
 
 class ClusterJournals:
@@ -196,22 +208,19 @@ class ClusterJournals:
         is_later = later is not None and later >= low
         return TransactionAt(TransactionId(low), TransactionId(later or 0) if is_later else None)
 
-    async def client(
-        self,
-        partition_id: PartitionId,
-        client_id: ClientId,
-        near: TransactionId,
-        until: int | None = None,
-    ) -> ClientNoted | None:
-        """Return the note of a client in the journals next to a transaction, and with `until` the
-        latest that was made by that time; None: no node that tells has one. Raises
-        CoordinatorLostError."""
+    async def notes_of(
+        self, partition_id: PartitionId, client_id: ClientId, near: TransactionId
+    ) -> list[JournalNotes]:
+        """Return the notes of a client in the journals next to a transaction, of each node that
+        tells. Raises CoordinatorLostError."""
+        found = []
         for replica in await self.replicas(partition_id):
             answer = await self.ask(replica, near, near)
-            found = None if answer.facts is None else answer.facts.client(client_id, until)
-            if found is not None:
-                return found
-        return None
+            if answer.facts is not None:
+                notes = answer.facts.notes_of(client_id)
+                is_appended = answer.facts.session(near) is not None
+                found.append(JournalNotes(notes, answer.interval(near), is_appended))
+        return found
 
     async def _talk(self, replica: Replica) -> Conversation:
         talk = self._talks.get(replica.replica_id)

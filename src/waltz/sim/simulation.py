@@ -23,8 +23,10 @@ from waltz.client.client_shell import AsyncWaltzClient
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.errors import NoNodeError, WaltzError
 from waltz.host import Host, Inspectable
+from waltz.operators.explanation_shell import explain_transaction
 from waltz.operators.journals_shell import cluster_journals
 from waltz.operators.named_consumers_shell import read_named_consumers
+from waltz.reader.reader_shell import AsyncLogReader
 from waltz.server.server_partition import ServerPartition
 from waltz.sim.applications.application import Application, Draft, Intent, submit
 from waltz.sim.applications.clients import SimulatedClient
@@ -40,6 +42,7 @@ from waltz.sim.judges.causality import check_cuts
 from waltz.sim.judges.checkers import Log, check_users
 from waltz.sim.judges.consumer_watch import ConsumerWatch
 from waltz.sim.judges.durable_times import DurableTimes
+from waltz.sim.judges.explanation_watch import ExplanationWatch, Held
 from waltz.sim.judges.history import ContextVerdict, History
 from waltz.sim.judges.overseer import Overseer
 from waltz.sim.judges.payload import EntryKind
@@ -48,7 +51,12 @@ from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.knobs import turned
 from waltz.sim.loop import PROCESS, Process, SimulatedLoop, SimulationError
 from waltz.sim.scenario import Scenario, draw_scenario
-from waltz.sim.simulated_cluster import SimulatedCluster, machine_of, server_addresses
+from waltz.sim.simulated_cluster import (
+    SimulatedCluster,
+    machine_of,
+    replica_id_of,
+    server_addresses,
+)
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
 from waltz.types import PartitionId, TransactionId
@@ -60,6 +68,11 @@ RUN_SECONDS_MAX: Final = 10_000.0
 
 WRITABLE_SECONDS_MAX: Final = 120.0
 """I12: virtual time after the last fault until every partition has taken an append."""
+
+LATE_SECONDS_MAX: Final = 4.5
+"""Virtual time, in a run without faults and once all other clients are done, until every partition
+has taken an append: many times what the slowest network takes, and less than what makes a client
+ask again."""
 
 CONVERGENCE_SECONDS_MAX: Final = 300.0
 """I12: virtual time after that until every replica holds the log."""
@@ -80,8 +93,20 @@ ASK_PAUSE_SECONDS: Final = 0.3
 
 CUTTER: Final = "cutter"
 
+IDLE_SECONDS: Final = 60.0
+"""Seconds in which nothing is appended before the last question about consumers."""
+
 ASK_SECONDS_MAX: Final = 2.0
 """The operator waits at most this long for a server."""
+
+EXPLAIN_SECONDS_MAX: Final = 20.0
+"""The operator waits at most this long for an explanation, while faults strike."""
+
+EXPLAINED_BEYOND: Final = 2
+"""Transactions after the last committed one that are asked about, too."""
+
+EXPLAINED: Final = 12
+"""Transactions per partition that are explained in the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +134,10 @@ class RunOutcome:
     """Answers of storage nodes about the times of their copies, by kind."""
     cuts: Counter[str] = field(default_factory=Counter)
     """Attempts at cuts, by what came of them."""
+    explained: Counter[str] = field(default_factory=Counter)
+    """Statements of explanations, by kind."""
+    lags_told: Counter[str] = field(default_factory=Counter)
+    """Statements on the lag of consumers, by their width."""
 
 
 def simulate(
@@ -183,6 +212,8 @@ class _Run:
         self.overseer = Overseer()
         self.times = DurableTimes()
         self.consumers = self._watch_of_consumers()
+        self.history = History()
+        self.explained = self._watch_of_explanations()
         self.sites = Sites(self.loop, source, self.trace, self._look_at_machine, self.times)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(
@@ -191,7 +222,7 @@ class _Run:
         self.strikes = Strikes(self.sites, self.cluster.is_outdated)
         self.strikes.expect(scenario.faults)
         self.progress = asyncio.Event()
-        self.history = History(on_end=self.progress.set)
+        self.history.on_end = self.progress.set
         self.applications: list[Application] = []
         self.databases: dict[str, SimulatedDatabase] = {}
         self.clients = [
@@ -241,6 +272,8 @@ class _Run:
             trace=self.trace,
             times_told=self.times.counts,
             cuts=self.cutter.counts,
+            lags_told=Counter() if self.consumers is None else self.consumers.told,
+            explained=Counter() if self.explained is None else self.explained.counts,
         )
 
     # The field
@@ -311,6 +344,10 @@ class _Run:
                 group.create_task(self.sites.run(OPERATOR, ask))
             if any(client.work == "transfer" for client in self.scenario.clients):
                 group.create_task(self.sites.run(CUTTER, self._take_cuts))
+
+            if self.explained is not None:
+                explain = partial(self._explain_now_and_then, self.explained)
+                group.create_task(self.sites.run(OPERATOR, explain))
             while not all(client.is_done for client in self.clients):
                 self.progress.clear()
                 await self.progress.wait()
@@ -326,8 +363,19 @@ class _Run:
                 f"I12 convergence: {self.writable_seconds:.0f} s after the last fault there was"
                 " still a partition that had taken no append"
             )
+        if not self.scenario.faults and self.writable_seconds > LATE_SECONDS_MAX:
+            self.violations.append(
+                f"lateness: without any fault it took {self.writable_seconds:.1f} s until every"
+                " partition had taken an append"
+            )
         await self._converge(log)
         await self.sites.run(HISTORIAN, self._ask_journals)
+        if self.consumers is not None:
+            await self.sites.run(HISTORIAN, partial(self._ask_of_idle, self.consumers))
+            self.violations += self.consumers.violations
+        if self.explained is not None:
+            await self.sites.run(HISTORIAN, partial(self._explain_in_the_end, self.explained))
+            self.violations += self.explained.judge(log)
 
     async def _strike(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -404,6 +452,75 @@ class _Run:
     def _raise_tide(self) -> None:
         self.tide.set()
         self.tide = asyncio.Event()
+
+    async def _ask_of_idle(self, watch: ConsumerWatch, host: Host) -> None:
+        """Ask once nobody has appended anything for a while, and all consumers are gone."""
+        await asyncio.sleep(IDLE_SECONDS)
+        asked_at = self.loop.time()
+        view = await read_named_consumers(host, DEFAULT_ROOT, seconds=ASK_SECONDS_MAX)
+        watch.see_view(view, asked_at, self.loop.time())
+        await host.coordinator.close()
+
+    # Explanations
+
+    def _watch_of_explanations(self) -> ExplanationWatch | None:
+        """Return the watch of a run whose transactions are explained."""
+        if not any(client.is_named for client in self.scenario.clients):
+            return None
+        return ExplanationWatch(
+            self.history,
+            self.times,
+            self._held,
+            self.overseer.committed,
+            has_old=bool(self.scenario.versions),
+        )
+
+    def _held(self, partition_id: PartitionId, transaction_id: TransactionId) -> Held:
+        """Return the durable copies of a transaction, on disks that no fault has harmed."""
+        harmed = () if self.has_converged else self.strikes.harmed
+        found = {}
+        for name, replica in self.cluster.replicas(durable=True).items():
+            records = replica.records[partition_id]
+            if name not in harmed:
+                is_there = transaction_id < len(records)
+                found[name] = records[transaction_id] if is_there else None
+        return found
+
+    async def _explain_now_and_then(self, watch: ExplanationWatch, host: Host) -> None:
+        """Have transactions explained, as an operator does, as long as clients are at work."""
+        random = Random(f"{self.scenario.source}/explained")
+        while not all(client.is_done for client in self.clients):
+            await asyncio.sleep(random.uniform(0.0, ASK_PAUSE_SECONDS))
+            partition_id = random.choice(self.cluster.partition_ids)
+            last = self.overseer.committed(partition_id) + EXPLAINED_BEYOND
+            number = TransactionId(random.randint(max(0, last - 20), last))
+            with suppress(WaltzError, TimeoutError):  # nobody answers
+                async with asyncio.timeout(EXPLAIN_SECONDS_MAX):
+                    await self._explain(watch, host, partition_id, number)
+
+    async def _explain_in_the_end(self, watch: ExplanationWatch, host: Host) -> None:
+        """Have some transactions explained once nothing happens any more."""
+        random = Random(f"{self.scenario.source}/explained in the end")
+        for partition_id in self.cluster.partition_ids:
+            count = len(self.history.feeds.get(JUDGE, {}).get(partition_id, ()))
+            for number in [*random.sample(range(count), min(count, EXPLAINED)), count]:
+                await self._explain(watch, host, partition_id, TransactionId(number))
+        await host.coordinator.close()
+
+    async def _explain(
+        self,
+        watch: ExplanationWatch,
+        host: Host,
+        partition_id: PartitionId,
+        transaction_id: TransactionId,
+    ) -> None:
+        with self.times.looking() as synced:
+            question = watch.asked(partition_id, transaction_id, self.cluster.storages, synced)
+            async with AsyncLogReader(host, timeout_seconds=ASK_SECONDS_MAX) as reader:
+                told = await explain_transaction(
+                    host, DEFAULT_ROOT, reader, partition_id, transaction_id
+                )
+            watch.answered(question, told, {replica_id_of(n): n for n in self.cluster.storages})
 
     # Peace
 

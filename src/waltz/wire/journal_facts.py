@@ -131,12 +131,10 @@ class JournalFacts:
                 return found.session_id
         return None
 
-    def client(self, client_id: ClientId, until: int | None = None) -> ClientNoted | None:
-        """Return the latest note of the client, and with `until` the latest that was made by then:
-        a name that is given later under the same ID is another note. None: not recorded."""
-        notes = self._clients.get(client_id, ())
-        known = [each for each in notes if until is None or each.milliseconds <= until]
-        return known[-1] if known else None
+    def notes_of(self, client_id: ClientId) -> Sequence[ClientNoted]:
+        """Return the notes of the client, in order: another client of the same ID is another
+        note."""
+        return self._clients.get(client_id, ())
 
     @property
     def clients(self) -> Sequence[ClientNoted]:

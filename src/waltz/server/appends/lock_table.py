@@ -30,6 +30,7 @@ from waltz.server.appends.locked_appends import (
     SlotTriple,
     lock_slots,
 )
+from waltz.server.appends.recent_writes import RecentWrites
 from waltz.server.appends.refusals import RefusingLock
 from waltz.server.appends.reservations import Reservations
 from waltz.types import NOTHING, ClientId, TransactionId
@@ -39,10 +40,7 @@ LOCK_TABLE_SLOTS_PER_CLAIM: Final = 64
 lock in ten thousand is refused by a hash collision."""
 
 LOCK_TABLE_SLOTS_MAX: Final = 1 << 20
-"""The most slots of one table; a slot takes 40 bytes."""
-
-_NO_LOCK: Final = 1 << 40
-"""The writer of a slot that nobody is known to have written; no hash, which has 32 bits."""
+"""The most slots of one table; a slot takes 32 bytes."""
 
 
 COLUMNS_MIN: Final = 32
@@ -104,9 +102,7 @@ class LockTable:
         """Entries of `_firsts` that are not above this number belong to an earlier look."""
         # Single elements are read and written through views: three times as fast as through numpy.
         self._mark_at = self._marks.data
-        self._writers = np.full(slot_count, _NO_LOCK, np.int64)
-        """The lock for which each slot has got its mark."""
-        self._writer_at = self._writers.data
+        self._recent_writes = RecentWrites()
         self.issued = 0
         """Tickets given so far; the newest ticket."""
         self.decided = 0
@@ -140,10 +136,8 @@ class LockTable:
         if lock is None:
             return RefusingLock(0, NOTHING, is_exact=False)
         estimate = self._estimate(lock)
-        is_exact = any(
-            self._mark_at[slot] == estimate and self._writer_at[slot] == lock
-            for slot in lock_slots(lock, self._slot_count)
-        )
+        # Nobody has written the lock after the estimate; so if that one has, it was the last.
+        is_exact = self._recent_writes.has(estimate, lock)
         return RefusingLock(lock, TransactionId(estimate), is_exact)
 
     def _estimate(self, lock: int) -> int:
@@ -153,18 +147,15 @@ class LockTable:
     def commit(self, first_transaction_id: TransactionId, count: int) -> None:
         """The `count` oldest undecided requests have the IDs from `first_transaction_id` on."""
         shift = first_transaction_id - self.decided - 1
-        mark_at, writer_at = self._mark_at, self._writer_at
+        mark_at = self._mark_at
         for claimed in self._decide(count):
+            self._recent_writes.add(claimed, shift)
             if isinstance(claimed.tickets, np.ndarray):
                 # Tickets ascend, and of a repeated slot the last value stays: the newest.
                 self._marks[claimed.slots] = (claimed.tickets + shift)[:, np.newaxis]
-                self._writers[claimed.slots] = np.asarray(claimed.locks)[:, np.newaxis]
                 continue
-            for ticket, lock, (a, b, c) in zip(
-                claimed.tickets, claimed.locks, claimed.slots, strict=True
-            ):
+            for ticket, (a, b, c) in zip(claimed.tickets, claimed.slots, strict=True):
                 mark_at[a] = mark_at[b] = mark_at[c] = ticket + shift
-                writer_at[a] = writer_at[b] = writer_at[c] = lock
 
     def fail(self, count: int) -> None:
         """The `count` oldest undecided requests are not in the log and never will be."""
@@ -177,7 +168,6 @@ class LockTable:
 
     def raise_marks(self, high_water_mark: TransactionId) -> None:
         """Treat every lock as written by `high_water_mark`: others may have written up to it."""
-        self._writers[self._marks < high_water_mark] = _NO_LOCK
         np.maximum(self._marks, high_water_mark, out=self._marks)
 
     def check_invariants(self) -> None:
@@ -211,8 +201,6 @@ class LockTable:
         self._slot_count = factor * slot_count
         self._marks = np.tile(self._marks, factor)
         self._mark_at = self._marks.data
-        self._writers = np.tile(self._writers, factor)
-        self._writer_at = self._writers.data
         self._firsts = np.zeros(self._slot_count, np.int64)
         self._firsts_base = 0
         self._claims.grow(factor)

@@ -50,6 +50,8 @@ class Application(WaltzClientCallbacks):
         self, name: str, history: History, trace: RunTrace, now: Callable[[], float]
     ) -> None:
         self.name = name
+        self.instance = ""
+        """The instance that its client calls itself, if it has told a name."""
         self.history = history
         self._trace = trace
         self._now = now
@@ -136,7 +138,9 @@ class Intent(TransactionContext):
         self._header = header
         self._padding = padding
         self._mark = self._passed = NOTHING
-        self.number = application.history.submit(application.name, partition_id)
+        self.number = application.history.submit(
+            application.name, partition_id, application.instance
+        )
         self.submission = application.history.submissions[self.number]
         self.ended = asyncio.Event()
         application.note("submit", application.name, self.number)
@@ -175,7 +179,10 @@ class Intent(TransactionContext):
         self._end(ContextVerdict.COMMITTED if result else ContextVerdict.REFUSED)
 
     def on_lock_failure(self, transaction_id: TransactionId) -> None:
-        self.submission.refusals.append(LockRefusal(self._passed, transaction_id))
+        attempt = len(self.submission.written)
+        self.submission.refusals.append(
+            LockRefusal(self._passed, transaction_id, self.request_id, attempt)
+        )
         self._application.history.show(self._partition_id, transaction_id)
         self._application.note("refused", self.number, transaction_id)
 

@@ -31,6 +31,7 @@ from waltz.sim.loop import PROCESS
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.sim.sites import until_stopped
 from waltz.types import Address, ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks of a reader at the number of partitions."""
@@ -177,13 +178,18 @@ class SimulatedClient:
     # Writing
 
     async def _work(self, host: Host) -> None:
+        version = self._field.next_version(self.name)
+        tells_name = self.plan.is_consumer or self.plan.is_named
+        if tells_name and version >= LIFECYCLE_SINCE:
+            self.application.instance = f"{self.name}#{self._lives_count}"
         options = ClientOptions(
             max_concurrent_transactions=self.plan.contexts_max,
-            protocol_version_max=self._field.next_version(self.name),
+            protocol_version_max=version,
             servers=self._servers,
             refresh_seconds=self.plan.refresh_seconds,
             partitions=self._chosen,
-            name=self.name if self.plan.is_consumer else "",
+            name=self.name if tells_name else "",
+            instance=self.application.instance,
             is_consumer=self.plan.is_consumer,
         )
         process = PROCESS.get()

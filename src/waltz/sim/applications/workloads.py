@@ -68,6 +68,8 @@ class ClientPlan:
     that name."""
     is_consumer: bool = False
     """Whether it has its name, and the cluster keeps its marks; its state is durable then."""
+    is_named: bool = False
+    """Whether it tells its name and its instance, and operators have its transactions explained."""
 
 
 Workload = Callable[[Random, int], tuple[ClientPlan, ...]]
@@ -194,6 +196,13 @@ def transfers(random: Random, length: int) -> tuple[ClientPlan, ...]:
     )
 
 
+def explained(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """Clients with names write, and meet at their locks; operators ask who wrote what, and when."""
+    writers = _writers(random, length, random.choice(("append", "count", "bank")))
+    other = _writers(random, length, "count")[:1]
+    return tuple(replace(each, is_named=True) for each in (*writers, *other))
+
+
 def _writers(random: Random, length: int, work: str) -> tuple[ClientPlan, ...]:
     count = random.randint(1, 3)
     return tuple(
@@ -224,6 +233,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "database": database,
     "consumers": consumers,
     "transfers": transfers,
+    "explained": explained,
 }
 
 SPREAD: Final = frozenset({"transfers"})

@@ -9,14 +9,19 @@ time of the question it was looked at.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from waltz.cluster.consumer_marks import KeptMark, decode_kept
 from waltz.errors import RemoteProtocolError
+from waltz.operators.client_questions_shell import Lag
 from waltz.operators.named_consumers_shell import ConsumerPartition, ConsumersView
 from waltz.server.clients.mounted_clients import CLIENTS_LOOK_SECONDS
 from waltz.types import NOTHING, PartitionId, TransactionId
+
+NARROW_SECONDS: Final = 1.0
+"""The width up to which a lag is called narrow."""
 
 TOLD_SECONDS: Final = 0.002
 """Times are told in milliseconds."""
@@ -35,8 +40,8 @@ class ConsumerWatch:
         self.violations: list[str] = []
         self.kept_count = 0
         """Changes of what is kept that were seen."""
-        self.told_count = 0
-        """Statements on lag that were judged."""
+        self.told: Counter[str] = Counter()
+        """Statements on lag that were judged, by the width of what was told."""
         self._applied = applied
         self._knows_times = knows_times
         self._marks: dict[PartitionId, list[TransactionId]] = {}
@@ -106,16 +111,29 @@ class ConsumerWatch:
                 f" with {marks[-1:]}"
             )
         lag = told.lag
-        if lag is None or not self._knows_times:
+        if lag is None:
             return
-        self.told_count += 1
         place = bisect_left(marks, mark + 1)
         since = self._times[told.partition_id][place] if place < len(marks) else answered_at
         shortest = max(0.0, asked_at - CLIENTS_LOOK_SECONDS - since)
         longest = max(0.0, answered_at - since)
-        is_too_short = lag.most_seconds is not None and lag.most_seconds < shortest - TOLD_SECONDS
-        if is_too_short or lag.least_seconds > longest + TOLD_SECONDS:
+        least, most = lag.least_seconds, lag.most_seconds
+        is_none = least < 0.0 or (most is not None and most < least)
+        is_false = least > longest + TOLD_SECONDS or (
+            most is not None and most < shortest - TOLD_SECONDS
+        )
+        if place == len(marks):
+            is_none, is_false = (least, most) != (0.0, 0.0), False
+        self.told[_width(lag) if told.is_current else "away"] += 1
+        if is_none or (is_false and self._knows_times):
             self.violations.append(
-                f"consumers: {name} is said to lag {lag.least_seconds} to {lag.most_seconds} s in"
+                f"consumers: {name} is said to lag {least} to {most} s in"
                 f" partition {told.partition_id}; it lagged {shortest:.3f} to {longest:.3f} s"
             )
+
+
+def _width(lag: Lag) -> str:
+    if lag.most_seconds is None:
+        return "no upper bound"
+    width = lag.most_seconds - lag.least_seconds
+    return "narrow" if 0.0 <= width <= NARROW_SECONDS else "wide"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -48,6 +50,7 @@ class DurableTimes:
         self._files: dict[tuple[str, str], _SeenFile] = {}
         self._times: dict[RecordCopy, list[int]] = {}
         self._current: dict[tuple[str, PartitionId, TransactionId], RecordCopy] = {}
+        self._looks: list[set[RecordCopy]] = []
         self.counts: Counter[str] = Counter()
         """The answers that were judged, by kind."""
 
@@ -77,12 +80,34 @@ class DurableTimes:
             (checksum,) = _CHECKSUM.unpack_from(content, end - _CHECKSUM.size)
             place = (name, partition_id, TransactionId(number))
             copy = self._current[place] = RecordCopy(*place, tuple(request_id), checksum)
+            for look in self._looks:
+                look.add(copy)
             if seen.is_settled or copy not in self._times:
                 self._times.setdefault(copy, []).append(milliseconds)
             seen.ends.append(end)
             offset = end
             expected += 1
         seen.is_settled = True
+
+    @contextmanager
+    def looking(self) -> Iterator[set[RecordCopy]]:
+        """Fill a set with the copies that become durable, or are synced anew, meanwhile."""
+        look: set[RecordCopy] = set()
+        self._looks.append(look)
+        try:
+            yield look
+        finally:
+            self._looks = [each for each in self._looks if each is not look]
+
+    def current(
+        self, name: str, partition_id: PartitionId, transaction_id: TransactionId
+    ) -> RecordCopy | None:
+        """Return the copy at this place that was synced last."""
+        return self._current.get((name, partition_id, transaction_id))
+
+    def times_of(self, copies: Iterable[RecordCopy]) -> Collection[int]:
+        """Return the times at which these copies became durable, by their nodes' clocks."""
+        return {time for copy in copies for time in self._times[copy]}
 
     def judge(
         self,

@@ -53,6 +53,10 @@ class LockRefusal(NamedTuple):
     """The mark of the client when the attempt was executed."""
     estimate: TransactionId
     """The transaction that the server named as holding the lock."""
+    request_id: RequestId | None = None
+    """The request ID of the attempt."""
+    attempt: int = 0
+    """Counted from 1."""
 
 
 class OutcomeTold(NamedTuple):
@@ -91,6 +95,8 @@ class SubmittedContext:
     partition_id: PartitionId
     moment: int
     """The moment of the submit; see `Ending`."""
+    instance: str = ""
+    """The instance that its client has called itself; empty: it has told none."""
     written: list[tuple[int, bytes]] = field(default_factory=list)
     """Header and data of each attempt, the first one first."""
     based_on: list[Mapping[PartitionId, TransactionId]] = field(default_factory=list)
@@ -123,11 +129,11 @@ class History:
     """Called after every ending."""
     _open: dict[str, dict[int, None]] = field(default_factory=dict)
 
-    def submit(self, client: str, partition_id: PartitionId) -> int:
+    def submit(self, client: str, partition_id: PartitionId, instance: str = "") -> int:
         """Return the number of a new context."""
         context = len(self.submissions) + 1
         self.moment += 1
-        self.submissions[context] = SubmittedContext(client, partition_id, self.moment)
+        self.submissions[context] = SubmittedContext(client, partition_id, self.moment, instance)
         self._open.setdefault(client, {})[context] = None
         return context
 

@@ -186,8 +186,8 @@ with the session and the clients that are known.
 
 A file has at most a part of 1/{JOURNAL_PART} of what its segment may take, at least
 {JOURNAL_BYTES_MIN // 1024} KiB and at most {JOURNAL_BYTES_MAX // 1024} KiB. When it is full it is
-replaced by one in which the older half of the times has lost every second one, and of each client
-only the latest note is left: at most {CLIENTS_KEPT_MAX:,} clients and 1/{CLIENTS_PART} of the file,
+replaced by one with three quarters of the times, the older ones evenly spaced, and of each client
+only the latest note: at most {CLIENTS_KEPT_MAX:,} clients and 1/{CLIENTS_PART} of the file,
 the first noted are forgotten first. If that is not enough the oldest other entries go, together
 with all before them.
 

@@ -27,6 +27,16 @@ JOURNAL_BYTES_MAX: Final = 1024 * 1024
 JOURNAL_PART: Final = 1024
 """Between these two bounds a journal takes at most this part of what its segment may take."""
 
+TIMES_KEPT: Final = 3 / 4
+"""The share of the times that is left by thinning."""
+
+TIMES_NEWEST: Final = 1 / 4
+"""The share of the times, the newest, that is not thinned."""
+
+SPACING_MILLISECONDS_MIN: Final = 1_000
+"""The least time between two older times that are kept; if that leaves too many, twice as much, and
+so on: all older records have intervals of about the same width."""
+
 CLIENTS_KEPT_MAX: Final = 1_000
 """Clients whose note a journal keeps; the one noted first is forgotten first."""
 
@@ -61,13 +71,11 @@ def kept_clients(notes: Sequence[ClientNoted], bytes_max: int) -> list[ClientNot
 
 def thinned(entries: Sequence[JournalEntry], bytes_max: int) -> list[JournalEntry]:
     """Return the entries that a journal of `bytes_max` bytes keeps, at most seven eighths of them:
-    of the older half of the times every second one, of each client its latest note, and no more of
-    the oldest others than there is room for."""
+    of the older times some, evenly spaced, of each client its latest note, and no more of the
+    oldest others than there is room for."""
     clients = kept_clients([each for each in entries if isinstance(each, ClientNoted)], bytes_max)
     kept_notes = set(map(id, clients))
-    times = [each for each in entries if isinstance(each, DurableTime)]
-    # The first time and the last one of the older half stay.
-    dropped = set(map(id, times[1 : len(times) // 2 : 2]))
+    dropped = _dropped_times(entries)
     kept = [
         each
         for each in entries
@@ -84,3 +92,42 @@ def thinned(entries: Sequence[JournalEntry], bytes_max: int) -> list[JournalEntr
             excess -= entry_bytes(oldest)
         position += 1
     return start + kept[position:]
+
+
+def _dropped_times(entries: Sequence[JournalEntry]) -> set[int]:
+    """Return the identities of the times that go. A time next to an entry of another kind stays: it
+    bounds what that entry gives a meaning to."""
+    order = [each for each in entries if not isinstance(each, ClientNoted)]
+    times, edges = [], set()
+    for position, each in enumerate(order):
+        if isinstance(each, DurableTime):
+            times.append(each)
+            if not all(
+                isinstance(other, DurableTime) for other in order[position - 1 : position + 2]
+            ):
+                edges.add(id(each))
+    newest = int(len(times) * TIMES_NEWEST)
+    older = times[: len(times) - newest]
+    wanted = int(len(times) * TIMES_KEPT) - newest
+    if len(older) < 2 or wanted < 1:
+        return set()
+    span = max(0, older[-1].milliseconds - older[0].milliseconds)
+    spacing = SPACING_MILLISECONDS_MIN
+    while spacing * 2 * wanted < span:
+        spacing *= 2
+    while True:
+        kept = _spaced(older, edges, spacing)
+        if len(kept) <= wanted or spacing > span:
+            return {id(each) for each in older} - kept
+        spacing *= 2
+
+
+def _spaced(times: Sequence[DurableTime], edges: set[int], spacing: int) -> set[int]:
+    """Return the identities of those that are at least `spacing` ms after the one kept before."""
+    kept = {id(times[0])}
+    last = times[0].milliseconds
+    for each in times[1:]:
+        if abs(each.milliseconds - last) >= spacing or id(each) in edges:
+            kept.add(id(each))
+            last = each.milliseconds
+    return kept
