@@ -64,7 +64,7 @@ ROWS = (
     Row("locks top", f"{AT} --partition 0", 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 100, LOOP),
-    Row("server", "--help", 151, RECORDS),
+    Row("server", "--help", 152, RECORDS),
     Row("storage", "--help", 107, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
     Row("cluster delete", f"{AT} -n a", 46, LOOP),

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from waltz.console.answers import ConsumerAnswer
 from waltz.console.figure_text import (
     age_text,
+    bounds_text,
     count_text,
     mark_text,
     milliseconds_text,
@@ -70,6 +71,7 @@ class Rendered:
     regions: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     charts: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
 
     def whole(self) -> str:
         """Return the page with its values in place."""
@@ -124,6 +126,7 @@ def environment() -> Environment:
         "seconds": seconds_text,
         "size": size_text,
         "milliseconds": milliseconds_text,
+        "bounds": bounds_text,
         "plain": plain,
     }
     found.globals |= {
@@ -189,6 +192,7 @@ NAVIGATION: Final[Mapping[str, str]] = {
     "/": "Cluster",
     "/nodes": "Storage",
     "/consumers": "Consumers",
+    "/pipelines": "Pipelines",
     "/tail": "Tail",
     "/transaction": "Transaction",
 }

@@ -94,6 +94,21 @@ class ClusterPoller:
     def viewers(self) -> int:
         return self._viewers
 
+    def wall_milliseconds(self) -> int:
+        """Return the time of this machine's clock, in milliseconds since 1970."""
+        return self._clock.wall_milliseconds()
+
+    def server_of(self, partition_id: PartitionId) -> Address | None:
+        """Return the server of a partition as the coordinator told it last; None: it has none."""
+        metadata = self._coordinator.answer
+        if metadata is None:
+            return None
+        membership = metadata.membership
+        for server_id, held in membership.assignment.servers.items():
+            if partition_id in held and server_id in membership.descriptors:
+                return membership.descriptors[server_id].address
+        return None
+
     def answers(self) -> ClusterAnswers:
         """Return the answers as they are now; the last picture is made of `last`."""
         now = self._clock.now()
