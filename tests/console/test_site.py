@@ -55,6 +55,7 @@ def test_consumers_are_shown_once_servers_tell_of_them_the_slowest_first() -> No
     assert "at most 4 s" in text
     assert "not connected" in text
     assert "up to date" in text
+    assert "is behind" in text
     assert "Told" in text
 
 

@@ -61,6 +61,10 @@ MEANINGS: Final = {
 }
 
 
+BEHIND_SECONDS: Final = 10.0
+"""A consumer that is known to be this far behind is shown as such; a lag below comes and goes."""
+
+
 @dataclass(slots=True)
 class Rendered:
     """A page: `html` with places for values; `regions` and `values` by their IDs and keys; `layout`
@@ -180,6 +184,8 @@ def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:
         return Health.IMPAIRED, "not connected"
     if consumer.lag_transactions is None or not consumer.is_current:
         return Health.UNKNOWN, "not known how far"
+    if (consumer.lag_least_seconds or 0.0) >= BEHIND_SECONDS:
+        return Health.IMPAIRED, "is behind"
     return Health.WELL, "follows" if consumer.lag_transactions else "up to date"
 
 

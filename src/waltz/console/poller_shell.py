@@ -80,6 +80,7 @@ class ClusterPoller:
         self._coordinator: Told[ClusterMetadata] = Told(fresh_seconds=COORDINATOR_FRESH_SECONDS)
         self._servers: dict[Address, Told[ServerTold]] = {}
         self._nodes: dict[ReplicaId, Told[NodeTold]] = {}
+        self._away_at: dict[ReplicaId, float] = {}
         self._consumers: Told[ConsumersTold | None] = Told(fresh_seconds=CONSUMERS_FRESH_SECONDS)
         self._asked: dict[Hashable, float] = {}
         self._under_way: dict[Hashable, asyncio.Task[None]] = {}
@@ -120,6 +121,7 @@ class ClusterPoller:
             self._names,
             self.history.rates(now),
             _known_consumers(self._consumers),
+            dict(self._away_at),
         )
 
     async def look(self, seconds_max: float = FIRST_SECONDS_MAX) -> ClusterPicture:
@@ -226,6 +228,7 @@ class ClusterPoller:
             del self._servers[gone]
         for left in self._nodes.keys() - {*nodes}:
             del self._nodes[left]
+            self._away_at.pop(left, None)
 
     def _ask(self, key: Hashable, pause: float, ask: Callable[[], Awaitable[None]]) -> None:
         now = self._clock.now()
@@ -284,6 +287,9 @@ class ClusterPoller:
         told = await _told(self._clock, before, answer())
         if node in self._nodes:
             self._nodes[node] = told
+            was_away = before.answer is not None and before.answer.report.trouble is not None
+            if was_away and before.asked_at is not None:
+                self._away_at[node] = before.asked_at
 
 
 def _known_consumers(told: Told[ConsumersTold | None]) -> Told[ConsumersTold] | None:
