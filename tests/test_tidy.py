@@ -76,7 +76,8 @@ LAYERS: dict[str, set[str]] = {
     },
     "cli": EVERYTHING - {"sim", "testing", "console"} | {""},
     "console": WORDS
-    | {"wire", "cluster", "connections", "operators", "reader", "system", "cli", "opening", ""},
+    | {"wire", "cluster", "connections", "operators", "reader", "system", "cli", "opening", ""}
+    | {"spark.sink_progress"},
     "sim": EVERYTHING
     - {
         "system",

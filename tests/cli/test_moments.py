@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.cli.moments import age_text, moment
+from waltz.cli.moments import age_text, moment, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,30 @@ def test_a_time_is_utc_with_milliseconds_and_nonsense_is_shown_as_it_is() -> Non
     assert moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert moment(1_700_000_000_123, "seconds") == "2023-11-14T22:13:20Z"
     assert moment(2**62) == f"{2**62} ms since 1970"
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("2023-11-14T22:13:20Z", NOW),
+        ("2023-11-14 22:13:20", NOW),
+        (" 2023-11-14T23:13:20.5+01:00 ", NOW + 500),
+        ("2023-11-14", NOW - 80_000_000),
+        ("10 min ago", NOW - 600_000),
+        ("2h", NOW - 7_200_000),
+        ("1.5 s", NOW - 1500),
+        ("3d ago", NOW - 3 * 86_400_000),
+        ("", None),
+        ("soon", None),
+        ("17", None),
+        ("-1 s", None),
+        ("1" * 300 + " s", None),
+        ("2023-13-14", None),
+        ("٣ min", None),
+    ],
+)
+def test_a_time_is_read_as_people_write_it(text: str, milliseconds: int | None) -> None:
+    assert parse_moment(text, NOW) == milliseconds

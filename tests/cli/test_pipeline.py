@@ -57,6 +57,8 @@ def test_an_archive_is_run_and_looked_at(archive: Path) -> None:
     run_it(archive)
     seen = run_waltz("pipeline", "status", str(archive), "--json")
     assert json.loads(seen.stdout) == {
+        "kind": "archive",
+        "target": str(archive.parent / "archive"),
         "partitions": [
             {"partition": 0, "taken_in": 15, "log": 15},
             {"partition": 1, "taken_in": 15, "log": 15},

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from tests.console.served import MadeUpCluster, MadeUpLog
+from waltz.console.inquiries_shell import Inquiries
 from waltz.console.poller_shell import ClusterPoller
 from waltz.console.web_shell import Console
 from waltz.sim.loop import SimulatedClock, SimulatedLoop
@@ -99,8 +100,10 @@ def browse(
 ) -> None:
     """Run `story` with a browser of the console of a made-up cluster."""
     loop = SimulatedLoop(1)
-    poller = ClusterPoller(SimulatedClock(loop, Random(1)), made_up, made_up.answers.names)
-    console = Console(poller, log or MadeUpLog(), "127.0.0.1")
+    clock = SimulatedClock(loop, Random(1))
+    poller = ClusterPoller(clock, made_up, made_up.answers.names)
+    inquiries = Inquiries(clock, made_up.ask)
+    console = Console(poller, log or MadeUpLog(), inquiries, "127.0.0.1")
 
     async def main() -> None:
         try:

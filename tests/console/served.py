@@ -9,7 +9,16 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from tests.console.details import (
+    absent,
+    durations_told,
+    life,
+    locks_told,
+    sessions_told,
+    sinks_told,
+)
 from tests.console.states import (
     cluster,
     entry,
@@ -23,8 +32,25 @@ from tests.console.states import (
 from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, ConsumersTold, ServerTold
+from waltz.console.inquiries import (
+    DurationsOf,
+    Inquiry,
+    LifeOf,
+    LocksOf,
+    PipelinesOf,
+    PipelinesTold,
+    PipelineTold,
+    PlaceOf,
+    PlaceTold,
+    RequestOf,
+    RequestTold,
+    SessionsOf,
+    SinksOf,
+)
+from waltz.console.inquiries_shell import Inquiries
 from waltz.console.poller_shell import ClusterPoller
 from waltz.console.tail_sample import Range, Row
+from waltz.console.transaction_life import life_of
 from waltz.console.web_shell import Console
 from waltz.errors import NotFoundError, UnavailableError
 from waltz.system.clock import RealClock
@@ -40,6 +66,8 @@ from waltz.types import (
 )
 from waltz.wire.report_protocol import Standing
 
+LOG_END = 10_000_000
+
 
 class MadeUpCluster:
     """Answers every question from `answers`; marks grow by `step` with each question. `asked`
@@ -49,6 +77,9 @@ class MadeUpCluster:
         self.answers = answers
         self.step = step
         self.asked = {"coordinator": 0, "server": 0, "node": 0}
+        self.inquired: list[Inquiry] = []
+        self.told: dict[Inquiry | type, Any] = {}
+        """Answers to inquiries, by question or by kind; an error is raised."""
         self._grown = 0
 
     async def coordinator(self) -> ClusterMetadata:
@@ -88,6 +119,44 @@ class MadeUpCluster:
         told = self.answers.consumers
         return None if told is None else told.answer
 
+    async def ask(self, question: Inquiry) -> Any:
+        self.inquired.append(question)
+        for key in (question, type(question)):
+            if key in self.told:
+                found = self.told[key]
+                if isinstance(found, Exception):
+                    raise found
+                return found
+        return made_up(question)
+
+
+def made_up(question: Inquiry) -> Any:
+    """Return a plausible answer."""
+    match question:
+        case LocksOf():
+            return locks_told()
+        case DurationsOf():
+            return durations_told()
+        case SessionsOf():
+            return sessions_told()
+        case LifeOf(partition_id, transaction_id):
+            if transaction_id >= LOG_END:
+                return life_of(absent(partition_id, transaction_id))
+            return life(partition_id, transaction_id)
+        case PlaceOf():
+            return PlaceTold(17, 23)
+        case RequestOf():
+            return RequestTold(17, 0, 41, None)
+        case SinksOf():
+            return sinks_told()
+        case PipelinesOf():
+            return PipelinesTold(
+                (
+                    PipelineTold("archive.yaml", "archive", "/srv/archive", ((0, 30, 42),)),
+                    PipelineTold("tables.yaml", "", "", problem="there is no target"),
+                )
+            )
+
 
 class MadeUpLog:
     """Has every transaction up to 10 million, with the same data; counts the reads."""
@@ -97,7 +166,7 @@ class MadeUpLog:
         self.rows_read = 0
 
     async def read(self, wanted: Range, *, with_data: bool) -> list[Row]:
-        if wanted.end > 10_000_000:
+        if wanted.end > LOG_END:
             raise NotFoundError(f"the log ends before transaction {wanted.end}")
         self.rows_read += wanted.end - wanted.first
         return [
@@ -112,8 +181,10 @@ class MadeUpLog:
 
 def console(made_up: MadeUpCluster, log: MadeUpLog | None = None) -> tuple[Console, ClusterPoller]:
     """Return the console over a made-up cluster; close both in the loop that runs them."""
-    poller = ClusterPoller(RealClock(), made_up, made_up.answers.names)
-    return Console(poller, log or MadeUpLog(), "127.0.0.1"), poller
+    clock = RealClock()
+    poller = ClusterPoller(clock, made_up, made_up.answers.names)
+    inquiries = Inquiries(clock, made_up.ask)
+    return Console(poller, log or MadeUpLog(), inquiries, "127.0.0.1"), poller
 
 
 def large() -> ClusterAnswers:

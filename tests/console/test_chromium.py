@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.clusters import wait_until
+from tests.console.details import hostile_details
 from tests.console.hostile import ALL
 from tests.console.served import MadeUpCluster, MadeUpLog, console, large
 from tests.console.states import (
@@ -44,6 +45,8 @@ PAGES: Final = {
     "consumers": "/consumers",
     "tail": "/tail?data=1",
     "transaction": "/transaction?partition=3&id=17&data=1",
+    "pipelines": "/pipelines",
+    "moment": "/transaction?partition=3&id=2026-11-24T03:21:16Z",
     "search": "/search?q=storage-8",
 }
 AXE: Final = Path(__file__).with_name("vendored") / "axe.min.js"
@@ -264,13 +267,17 @@ def test_hostile_names_and_data_run_nothing(browser: Browser) -> None:
     answers = with_node(answers, 0, storage_told(held, problems=ALL))
     for data in ALL[:2]:
         log = MadeUpLog(data.encode())
+        made_up = MadeUpCluster(answers, step=1)
+        made_up.told = hostile_details(data, data.encode())
         with (
-            served(MadeUpCluster(answers, step=1), log) as url,
+            served(made_up, log) as url,
             watched(browser, url) as shown,
         ):
             for path in ("/", "/nodes", f"/node/{node_id(0)}", "/partition/1"):
                 shown.open(path)
                 shown.wait_until_live()
+            for path in ("/pipelines", "/transaction?request=1:2:0:3"):
+                shown.open(path)
             page = shown.open("/transaction?partition=0&id=1&data=1")
             assert page.text_content("pre") == data
             page = shown.open("/tail?data=1")

@@ -9,7 +9,8 @@ from tests.console.served import large
 from waltz.console.marks_history import MarksHistory
 from waltz.console.pages import GLYPHS, MEANINGS, Rendered, Sent, chart_points, environment, render
 from waltz.console.picture import picture_of
-from waltz.console.site import Site, View
+from waltz.console.site import Site
+from waltz.console.view import View
 from waltz.wire.report_protocol import Standing
 
 START, END = "\ufdd0", "\ufdd1"
@@ -60,11 +61,11 @@ def test_each_standing_has_a_sign_and_a_meaning() -> None:
 
 def test_a_page_is_rendered_once_per_picture() -> None:
     answers = large()
-    view = View(1, picture_of(answers), answers, MarksHistory())
+    view = View((1, 0), picture_of(answers), answers, MarksHistory())
     site = Site()
     first = site.page("/", view)
     assert site.page("/", view) is first
-    assert site.page("/", View(2, view.picture, answers, view.history)) is not first
+    assert site.page("/", View((1, 1), view.picture, answers, view.history)) is not first
 
 
 def test_points_are_ages_and_rates() -> None:

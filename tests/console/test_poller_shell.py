@@ -198,3 +198,23 @@ def test_an_answer_is_as_old_as_its_question() -> None:
     assert (told.age(12.0), told.known(12.0)) == (2.0, "answer")
     assert told.known(16.0) is None
     assert told.why_unknown(16.0) == "it has not answered for 6 s"
+
+
+def test_a_node_that_was_away_and_is_back_is_told_for_a_while() -> None:
+    """A supervisor starts a dead node at once: who looks up a moment later must still see it."""
+    made_up = MadeUpCluster(cluster())
+
+    async def story(poller: ClusterPoller) -> None:
+        whole = made_up.answers
+        await watch(poller, 3)
+        made_up.answers = with_node(whole, 0, gone())
+        await watch(poller, 4)
+        made_up.answers = whole
+        picture = (await watch(poller, 4))[-1]
+        (notice,) = picture.notices
+        assert notice.text.startswith("Storage node 127.0.0.1:7200 is back: it did not answer")
+        assert (notice.health, picture.health) == (Health.WELL, Health.WELL)
+        assert picture.headline == "All 2 partitions take appends on all their replicas."
+        assert (await watch(poller, 620))[-1].notices == ()
+
+    play(made_up, story)

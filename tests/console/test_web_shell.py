@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.console.browser import Browser, browse
+from tests.console.details import hostile_details, life
 from tests.console.hostile import ALL, INVISIBLE, MARKUP
 from tests.console.served import MadeUpCluster, MadeUpLog, large
 from tests.console.states import (
@@ -21,6 +22,7 @@ from tests.console.states import (
     with_nodes_gone,
     with_reports,
 )
+from waltz.console.inquiries import LifeOf
 from waltz.console.live_tail_shell import TAILS_MAX
 from waltz.console.tail_sample import TAIL_ROWS_MAX
 from waltz.console.web_shell import STREAM_SECONDS_MAX, STREAMS_MAX, static_files
@@ -30,7 +32,8 @@ MODULE_BYTES_MAX = 15 * 1024
 PAGES = (
     "/", "/?from=0", "/partition/42", "/nodes", f"/node/{node_id(3)}", "/consumers", "/tail",
     "/tail?partition=3&data=1", "/transaction", "/transaction?partition=3&id=17",
-    "/transaction?partition=3&id=17&data=1",
+    "/transaction?partition=3&id=17&data=1", "/partition/42?locks=account,order", "/pipelines",
+    "/transaction?partition=3&id=2026-11-24T03:21:16Z", "/partition/42?locks=%3Cscript%3E",
 )  # fmt: skip
 ELEMENTS = {
     "a", "body", "br", "button", "code", "dd", "div", "dl", "dt", "figcaption", "figure", "footer",
@@ -105,11 +108,15 @@ def test_hostile_names_errors_and_data_are_text_and_bounded(index: int) -> None:
     answers = replace(answers, names={str(node_id(0)): hostile, str(node_id(1)): "storage-2"})
     answers = with_node(answers, 0, storage_told([0, 1], problems=(hostile,)))
     answers = with_reports(answers, {0: partition_report(0, (), writable=0, reason=hostile)})
-    log = MadeUpLog(hostile.encode(errors="surrogatepass"))
+    data = hostile.encode(errors="surrogatepass")
+    made_up = MadeUpCluster(answers)
+    made_up.told = hostile_details(hostile, data)
     query = "".join(f"%{each:02x}" for each in hostile[:300].encode(errors="surrogatepass"))
 
     async def story(browser: Browser) -> None:
-        targets = [*PAGES[:2], "/partition/0", "/nodes", f"/node/{node_id(0)}", PAGES[-1]]
+        targets = [*PAGES[:2], "/partition/0", "/nodes", f"/node/{node_id(0)}", "/pipelines",
+                   "/transaction?partition=0&id=1&data=1", f"/partition/0?locks={query}",
+                   f"/transaction?request={query}"]  # fmt: skip
         for target in [*targets, f"/search?q={query}", f"/nope/{query}", f"/?from={query}",
                        f"/transaction?partition={query}&id={query}"]:  # fmt: skip
             got = await browser.get(target)
@@ -123,7 +130,7 @@ def test_hostile_names_errors_and_data_are_text_and_bounded(index: int) -> None:
         for html in event["regions"].values():
             check_page(html)
 
-    browse(story, MadeUpCluster(answers), log)
+    browse(story, made_up)
     assert MARKUP
     assert INVISIBLE
 
@@ -168,6 +175,7 @@ def test_a_search_leads_to_partitions_transactions_and_nodes() -> None:
             ("1", "/partition/1"),
             ("partition 1", "/partition/1"),
             ("1:17", "/transaction?partition=1&id=17"),
+            ("12:3:1:17", "/transaction?request=12:3:1:17"),
             ("storage-2", "/node/127.0.0.1%3A7202"),
             ("STORAGE-3", "/node/127.0.0.1%3A7204"),
             ("server-1", "/#servers"),
@@ -284,7 +292,10 @@ def test_viewers_of_one_tail_share_its_reads_and_too_many_tails_are_told() -> No
 
 
 def test_data_is_shown_only_when_it_is_asked_for_and_only_its_beginning() -> None:
-    log = MadeUpLog(b"<b>secret</b>" + b"x" * 1_000_000)
+    data = b"<b>secret</b>" + b"x" * 1_000_000
+    log = MadeUpLog(data)
+    made_up = MadeUpCluster(cluster(), step=5)
+    made_up.told = {LifeOf: life(1, 17, data)}
 
     async def story(browser: Browser) -> None:
         target = "/transaction?partition=1&id=17"
@@ -299,7 +310,7 @@ def test_data_is_shown_only_when_it_is_asked_for_and_only_its_beginning() -> Non
         assert len(event["rows"][0]["data"]) < 3000
         assert len(event["rows"]) <= TAIL_ROWS_MAX
 
-    browse(story, MadeUpCluster(cluster(), step=5), log)
+    browse(story, made_up, log)
 
 
 def test_a_cluster_of_which_nothing_is_known_has_pages_too() -> None:

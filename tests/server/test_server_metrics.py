@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from waltz.figures import Sample
+from waltz.figures import BOUNDS, Sample
 from waltz.limits import REPORT_REPLICAS_MAX
+from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.server_metrics import (
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
@@ -15,6 +16,7 @@ from waltz.server.server_metrics import (
     ServerState,
     original_gauges,
     server_health_json,
+    told_durations,
     told_problems,
     told_reports,
 )
@@ -28,7 +30,7 @@ from waltz.types import (
     SessionId,
     TransactionId,
 )
-from waltz.wire.report_protocol import Standing
+from waltz.wire.report_protocol import DurationsReport, DurationsRequest, Standing
 
 NODE = ReplicaId("s:1")
 
@@ -230,3 +232,18 @@ def test_whether_the_coordinator_answers_is_known_once_it_was_asked() -> None:
     ):
         unasked = CoordinatorContact(None, None)
         assert [read(name, each) for each in (None, unasked, answers, lost)] == expected
+
+
+def test_durations_are_told_by_bucket_of_each_stage() -> None:
+    seconds = StageSeconds()
+    for each in (0.00005, 0.0001, 0.3, 99.0):
+        seconds.store.add(each)
+    asked = DurationsRequest(5, PartitionId(3))
+    told = told_durations(asked, seconds)
+    assert [each.stage for each in told.stages] == ["wait", "store", "feed"]
+    store = told.stages[1]
+    assert store.sum_microseconds == 99_300_150
+    counts = {each.bound_microseconds: each.count for each in store.buckets}
+    assert {bound: count for bound, count in counts.items() if count} == {100: 2, 500_000: 1, -1: 1}
+    assert len(store.buckets) == len(BOUNDS) + 1
+    assert told_durations(asked, None) == DurationsReport(5, ())

@@ -25,6 +25,9 @@ from waltz.wire.report_protocol import (
     REPORT_MESSAGES,
     CoordinatorLocation,
     CoordinatorRequest,
+    DurationBucket,
+    DurationsReport,
+    DurationsRequest,
     HotLock,
     HotLocksReport,
     HotLocksRequest,
@@ -36,6 +39,7 @@ from waltz.wire.report_protocol import (
     RefusalsReport,
     RefusalsRequest,
     ReplicaEntry,
+    StageDurations,
 )
 
 REQUEST_ID = RequestId(ClientId(7), Generation(1), PartitionId(3), 11)
@@ -104,6 +108,21 @@ def body_of(frame: bytes) -> bytes:
             (
                 "5b 00 00 00 00 00 00 00 05 00 00 00 00 01 ff ff ff ff 00 00 00 02 00 00 00 01"
                 " 00 00 00 00 00 00 00 09 00 00 00 00 00 00 01 f4"
+            ),
+        ),
+        (
+            DurationsRequest(5, PartitionId(3)),
+            "5c 00 00 00 00 00 00 00 05 00 00 00 03",
+        ),
+        (
+            DurationsReport(
+                5, (StageDurations("store", 700, (DurationBucket(100, 2), DurationBucket(-1, 0))),)
+            ),
+            (
+                "5d 00 00 00 00 00 00 00 05 00 00 00 01 00 00 00 05 73 74 6f 72 65"
+                " 00 00 00 00 00 00 02 bc 00 00 00 02"
+                " 00 00 00 00 00 00 00 64 00 00 00 00 00 00 00 02"
+                " ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00"
             ),
         ),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import Final
 
 
 def moment(milliseconds: int, precision: str = "milliseconds") -> str:
@@ -23,3 +25,25 @@ def age_text(milliseconds: int) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min ago"
     return f"{seconds / 3600:.0f} h ago"
+
+
+AGO: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|m|h|d)(?: ago)?")
+UNIT_SECONDS: Final = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+MOMENT_CHARACTERS_MAX: Final = 40
+
+
+def parse_moment(text: str, now_milliseconds: int) -> int | None:
+    """Return the time that `text` says, in milliseconds since 1970: a date and a time, in UTC
+    unless they have a zone, or an age such as `10 min ago` or `2h`. None: it says none."""
+    given = text.strip()
+    if len(given) > MOMENT_CHARACTERS_MAX or not given.isascii():
+        return None
+    if (found := AGO.fullmatch(given)) is not None:
+        return now_milliseconds - round(float(found[1]) * UNIT_SECONDS[found[2]] * 1000)
+    try:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

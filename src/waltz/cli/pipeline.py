@@ -91,7 +91,13 @@ def status(definition: Path, as_json: bool) -> None:
         for each in found
     ]
     lines.append(f"{behind:,} behind" if behind else "up to date")
-    _show(as_json, {"partitions": rows, "behind": behind}, "\n".join(lines))
+    facts = {
+        "kind": wanted.kind,
+        "target": str(wanted.target),
+        "partitions": rows,
+        "behind": behind,
+    }
+    _show(as_json, facts, "\n".join(lines))
 
 
 @pipeline.command()

@@ -131,3 +131,5 @@ class ClusterAnswers:
     rates: Mapping[PartitionId, float] = field(default_factory=dict)
     consumers: Told[ConsumersTold] | None = None
     """None: the servers of this release cannot be asked."""
+    away_at: Mapping[ReplicaId, float] = field(default_factory=dict)
+    """The last time at which each storage node did not answer, of those that have since."""

@@ -67,3 +67,15 @@ def size_text(value: float | None) -> str:
 
 def milliseconds_text(seconds: float | None) -> str:
     return "\N{EN DASH}" if seconds is None else f"{seconds * 1000:,.1f} ms"
+
+
+def bounds_text(bounds: tuple[float, float | None] | None) -> str:
+    """Return a duration that is known within bounds, in seconds: `1 to 2.5 ms`."""
+    if bounds is None:
+        return "\N{EN DASH}"
+    low, high = bounds
+    if high is None:
+        return f"{low:g} s or more"
+    if high > 1:
+        return f"{low:g} to {high:g} s"
+    return f"{low * 1000:g} to {high * 1000:g} ms"

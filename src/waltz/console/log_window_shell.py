@@ -43,7 +43,7 @@ class ReaderWindow:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, wanted: Range, *, with_data: bool) -> list[Row]:
-        async with asyncio.timeout(READ_SECONDS_MAX), self._turns, self._using() as reader:
+        async with asyncio.timeout(READ_SECONDS_MAX), self._turns, self.using() as reader:
             return await _rows(reader, wanted, with_data=with_data)
 
     async def close(self) -> None:
@@ -54,7 +54,8 @@ class ReaderWindow:
             await reader.close()
 
     @contextlib.asynccontextmanager
-    async def _using(self) -> AsyncIterator[AsyncLogReader]:
+    async def using(self) -> AsyncIterator[AsyncLogReader]:
+        """Open the reader if need be, and keep it open. Raises as `AsyncLogReader.start`."""
         if self._closing is not None:
             self._closing.cancel()
         async with self._opening:

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from waltz.console.answers import ConsumerAnswer
 from waltz.console.figure_text import (
     age_text,
+    bounds_text,
     count_text,
     mark_text,
     milliseconds_text,
@@ -60,6 +61,10 @@ MEANINGS: Final = {
 }
 
 
+BEHIND_SECONDS: Final = 10.0
+"""A consumer that is known to be this far behind is shown as such; a lag below comes and goes."""
+
+
 @dataclass(slots=True)
 class Rendered:
     """A page: `html` with places for values; `regions` and `values` by their IDs and keys; `layout`
@@ -70,6 +75,7 @@ class Rendered:
     regions: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     charts: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
 
     def whole(self) -> str:
         """Return the page with its values in place."""
@@ -124,6 +130,7 @@ def environment() -> Environment:
         "seconds": seconds_text,
         "size": size_text,
         "milliseconds": milliseconds_text,
+        "bounds": bounds_text,
         "plain": plain,
     }
     found.globals |= {
@@ -177,6 +184,8 @@ def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:
         return Health.IMPAIRED, "not connected"
     if consumer.lag_transactions is None or not consumer.is_current:
         return Health.UNKNOWN, "not known how far"
+    if (consumer.lag_least_seconds or 0.0) >= BEHIND_SECONDS:
+        return Health.IMPAIRED, "is behind"
     return Health.WELL, "follows" if consumer.lag_transactions else "up to date"
 
 
@@ -189,6 +198,7 @@ NAVIGATION: Final[Mapping[str, str]] = {
     "/": "Cluster",
     "/nodes": "Storage",
     "/consumers": "Consumers",
+    "/pipelines": "Pipelines",
     "/tail": "Tail",
     "/transaction": "Transaction",
 }

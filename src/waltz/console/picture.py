@@ -17,6 +17,7 @@ from waltz.cli.cluster_list import ClusterMetadata
 from waltz.cli.replica_standing import UNASKED, ReplicaView, view_replicas
 from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, NodeTold, ServerTold, Told
+from waltz.console.figure_text import age_text
 from waltz.console.node_figures import ReplicaFigures
 from waltz.console.plain_text import plain
 from waltz.console.waiting import Cause, no_server, takes_none, takes_some, unknown, well
@@ -25,6 +26,9 @@ from waltz.wire.report_protocol import PartitionReport
 
 REASON_CHARACTERS_MAX: Final = 500
 """Characters of a server's reason, and of what it says of a replica."""
+
+RETURNS_SECONDS: Final = 600.0
+"""Seconds for which it is said that a storage node was away."""
 
 NOTICES_MAX: Final = 12
 """Sentences in the list of what needs attention; the others are counted."""
@@ -201,6 +205,7 @@ def picture_of(answers: ClusterAnswers) -> ClusterPicture:
         for number in map(PartitionId, range(metadata.partition_count))
     )
     notices = _notices(coordinator, servers, nodes, partitions)
+    notices += _returns(answers, nodes)
     rates = [each.rate for each in partitions]
     return ClusterPicture(
         plain(metadata.name, 80),
@@ -501,6 +506,21 @@ def _notices(
     return sorted(found, key=lambda each: (-SEVERITY[each.health], each.path not in is_partition))
 
 
+def _returns(answers: ClusterAnswers, nodes: Sequence[NodePicture]) -> list[Notice]:
+    """Return a sentence for each storage node that is well again after it was seen to be away: a
+    node that was started again at once is otherwise as if nothing had been."""
+    found = []
+    for node in nodes:
+        at = answers.away_at.get(ReplicaId(node.replica_id))
+        if at is None or node.health is not Health.WELL:
+            continue
+        age = answers.now - at
+        if age < RETURNS_SECONDS:
+            text = f"Storage node {node.name} is back: it did not answer {age_text(age)}."
+            found.append(Notice(Health.WELL, text, f"/node/{node.replica_id}"))
+    return found
+
+
 def _said(subject: str, text: str) -> str:
     """Return the sentence: `text` begins with a verb, or is a statement of its own."""
     is_verb = text.startswith(("does ", "has ", "cannot ", "answers", "may "))
@@ -514,6 +534,7 @@ def _headline(
     nodes: Sequence[NodePicture],
 ) -> str:
     """Return the state of the cluster in one sentence."""
+    notices = [each for each in notices if each.health is not Health.WELL]
     count = len(partitions)
     down, unsure, impaired = (
         sum(each.health is health for each in partitions)

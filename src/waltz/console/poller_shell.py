@@ -80,6 +80,7 @@ class ClusterPoller:
         self._coordinator: Told[ClusterMetadata] = Told(fresh_seconds=COORDINATOR_FRESH_SECONDS)
         self._servers: dict[Address, Told[ServerTold]] = {}
         self._nodes: dict[ReplicaId, Told[NodeTold]] = {}
+        self._away_at: dict[ReplicaId, float] = {}
         self._consumers: Told[ConsumersTold | None] = Told(fresh_seconds=CONSUMERS_FRESH_SECONDS)
         self._asked: dict[Hashable, float] = {}
         self._under_way: dict[Hashable, asyncio.Task[None]] = {}
@@ -94,6 +95,21 @@ class ClusterPoller:
     def viewers(self) -> int:
         return self._viewers
 
+    def wall_milliseconds(self) -> int:
+        """Return the time of this machine's clock, in milliseconds since 1970."""
+        return self._clock.wall_milliseconds()
+
+    def server_of(self, partition_id: PartitionId) -> Address | None:
+        """Return the server of a partition as the coordinator told it last; None: it has none."""
+        metadata = self._coordinator.answer
+        if metadata is None:
+            return None
+        membership = metadata.membership
+        for server_id, held in membership.assignment.servers.items():
+            if partition_id in held and server_id in membership.descriptors:
+                return membership.descriptors[server_id].address
+        return None
+
     def answers(self) -> ClusterAnswers:
         """Return the answers as they are now; the last picture is made of `last`."""
         now = self._clock.now()
@@ -105,6 +121,7 @@ class ClusterPoller:
             self._names,
             self.history.rates(now),
             _known_consumers(self._consumers),
+            dict(self._away_at),
         )
 
     async def look(self, seconds_max: float = FIRST_SECONDS_MAX) -> ClusterPicture:
@@ -211,6 +228,7 @@ class ClusterPoller:
             del self._servers[gone]
         for left in self._nodes.keys() - {*nodes}:
             del self._nodes[left]
+            self._away_at.pop(left, None)
 
     def _ask(self, key: Hashable, pause: float, ask: Callable[[], Awaitable[None]]) -> None:
         now = self._clock.now()
@@ -269,6 +287,9 @@ class ClusterPoller:
         told = await _told(self._clock, before, answer())
         if node in self._nodes:
             self._nodes[node] = told
+            was_away = before.answer is not None and before.answer.report.trouble is not None
+            if was_away and before.asked_at is not None:
+                self._away_at[node] = before.asked_at
 
 
 def _known_consumers(told: Told[ConsumersTold | None]) -> Told[ConsumersTold] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -34,6 +36,9 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7180)
 CONNECTIONS_MAX: Final = 512
 """Connections of browsers, of which each may keep six."""
 
+PIPELINES_MAX: Final = 20
+"""Definitions of pipelines; each is a process of its own when it is asked."""
+
 REQUEST_SECONDS_MAX: Final = 60.0
 """Seconds of one request, longer than a stream of events."""
 
@@ -56,6 +61,20 @@ REQUEST_SECONDS_MAX: Final = 60.0
     metavar="ADDRESS=NAME",
     help="A name to show for a server or storage node; may be repeated.",
 )
+@click.option(
+    "--lock-name",
+    "lock_names",
+    multiple=True,
+    metavar="NAME",
+    help="Name of locks, to show locks by name and number; may be repeated.",
+)
+@click.option(
+    "--pipeline",
+    "pipelines",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Definition of a pipeline whose target is shown; may be repeated.",
+)
 @LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def console(
@@ -63,6 +82,8 @@ def console(
     address: Address,
     any_address: bool,
     names: tuple[str, ...],
+    lock_names: tuple[str, ...],
+    pipelines: tuple[Path, ...],
     log_format: LogFormat,
     end_with_stdin: bool,
 ) -> None:
@@ -77,7 +98,11 @@ def console(
     set_up_logging(log_format)
     if not is_local(address.host):
         log.warning("console_reached_by_all address=%s: who reaches it can read the log", address)
-    node = ConsoleNode(place, address, known_names(names))
+    if len(pipelines) > PIPELINES_MAX:
+        raise click.UsageError(
+            f"--pipeline is given {len(pipelines)} times; {PIPELINES_MAX} may be"
+        )
+    node = ConsoleNode(place, address, known_names(names), lock_names, pipelines)
     run_loop(until_told(node, end_with_stdin=end_with_stdin))
 
 
@@ -102,8 +127,17 @@ def known_names(given: tuple[str, ...]) -> Mapping[str, str]:
 class ConsoleNode:
     """A console as a process that runs until it is told to stop."""
 
-    def __init__(self, place: ClusterPlace, address: Address, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        place: ClusterPlace,
+        address: Address,
+        names: Mapping[str, str],
+        lock_names: tuple[str, ...] = (),
+        pipelines: tuple[Path, ...] = (),
+    ) -> None:
         self._place = place
+        self._lock_names = lock_names
+        self._pipelines = pipelines
         self._address = address
         self._names = names
         self._host: Host | None = None
@@ -117,7 +151,10 @@ class ConsoleNode:
         missing."""
         import waltz
         from waltz.console.asking_shell import ClusterAsker
+        from waltz.console.inquiries_shell import Inquiries
+        from waltz.console.inquiring_shell import ClusterInquirer
         from waltz.console.log_window_shell import READ_SECONDS_MAX, ReaderWindow
+        from waltz.console.pipelines_shell import ask_pipelines
         from waltz.console.poller_shell import ClusterPoller
         from waltz.system.http import HttpBounds, HttpServer
         from waltz.system.real_host import real_host
@@ -140,7 +177,17 @@ class ConsoleNode:
                 place.coordinator, timeout_seconds=READ_SECONDS_MAX, tls=place.tls
             )
         )
-        self._console = Console(self._poller, self._window, self._address.host)
+        inquirer = ClusterInquirer(
+            self._host,
+            place.root,
+            self._window,
+            self._poller.server_of,
+            partial(ask_pipelines, self._pipelines),
+        )
+        inquiries = Inquiries(self._host.clock, inquirer.ask)
+        self._console = Console(
+            self._poller, self._window, inquiries, self._address.host, self._lock_names
+        )
         self._http = HttpServer(
             self._console.application(), HttpBounds(CONNECTIONS_MAX, REQUEST_SECONDS_MAX)
         )

@@ -6,19 +6,24 @@ rendered once per picture, however many viewers it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Callable
 from math import inf
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
-from waltz.console.answers import NOT_TOLD, ClusterAnswers, ConsumerAnswer
-from waltz.console.marks_history import MarksHistory
-from waltz.console.pages import NAVIGATION, Rendered, chart_points, render
+from waltz.console.answers import NOT_TOLD, ConsumerAnswer
+from waltz.console.detail_pages import (
+    parse_request_id,
+    partition_details,
+    pipelines_page,
+    query_of,
+    transaction_page,
+)
+from waltz.console.pages import Rendered, chart_points
 from waltz.console.picture import ClusterPicture, NodePicture, PartitionPicture, ReplicaPicture
-from waltz.console.plain_text import plain, plain_data
-from waltz.console.tail_sample import TAIL_ROWS_MAX, Row
+from waltz.console.plain_text import plain
+from waltz.console.tail_sample import TAIL_ROWS_MAX
+from waltz.console.view import View, number_in, page_of
 
 PARTITIONS_PER_PAGE: Final = 100
 """Partitions on one page of the map."""
@@ -35,34 +40,12 @@ PAGES_KEPT_MAX: Final = 64
 PATH_CHARACTERS_MAX: Final = 500
 """Characters of a path, and of a search; with more there is no such page."""
 
-NUMBER_DIGITS_MAX: Final = 18
-"""Digits of a number in a path or a form."""
-
-DATA_BYTES_MAX: Final = 16 * 1024
-"""Bytes of a transaction's data that its page shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A picture with its number, the answers that it was made from, and the rates before it."""
-
-    number: int
-    picture: ClusterPicture
-    answers: ClusterAnswers
-    history: MarksHistory
-
-
-def number_in(text: str) -> int | None:
-    """Return the number that `text` is; None: it is none, or too long."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
-    return int(text) if is_number else None
-
 
 class Site:
     """Renders pages, and keeps those of the last picture."""
 
     def __init__(self) -> None:
-        self._number = -1
+        self._number = (-1, -1)
         self._kept: dict[str, Rendered] = {}
 
     def page(self, target: str, view: View) -> Rendered | None:
@@ -86,9 +69,13 @@ def _rendered(target: str, view: View) -> Rendered | None:
         case [""]:
             return _cluster(view, query)
         case ["nodes"]:
-            return _page("nodes.html", "/nodes", target, picture)
+            return page_of("nodes.html", "/nodes", target, picture)
         case ["consumers"]:
             return _consumers(view)
+        case ["transaction"]:
+            return transaction_page(target, view)
+        case ["pipelines"]:
+            return pipelines_page(view)
         case ["partition", text] if (number := number_in(text)) is not None:
             found = picture.partition(number)
             return None if found is None else _partition(view, found, target)
@@ -98,41 +85,6 @@ def _rendered(target: str, view: View) -> Rendered | None:
     return None
 
 
-def _page(
-    template: str,
-    section: str,
-    events: str,
-    picture: ClusterPicture,
-    *,
-    rows: object = (),
-    **context: Any,
-) -> Rendered:
-    """Return a page; `events` is the path of its stream, empty if it has none; `rows` are the
-    things that have a row of their own."""
-    return render(
-        template,
-        _layout(picture, rows),
-        cluster_name=picture.name,
-        navigation=NAVIGATION,
-        section=section,
-        events=events,
-        picture=picture,
-        **context,
-    )
-
-
-def _layout(picture: ClusterPicture, more: object) -> str:
-    """Return a text that changes when rows come or go."""
-    parts = (
-        picture.cluster_key,
-        len(picture.partitions),
-        *(each.address for each in picture.servers),
-        *(each.replica_id for each in picture.nodes),
-        more,
-    )
-    return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
-
-
 def _cluster(view: View, query: str) -> Rendered:
     picture = view.picture
     first = number_in(query.removeprefix("from=")) or 0
@@ -140,7 +92,7 @@ def _cluster(view: View, query: str) -> Rendered:
     first = min(first, max(0, count - 1)) // PARTITIONS_PER_PAGE * PARTITIONS_PER_PAGE
     starts = range(0, count, PARTITIONS_PER_PAGE)
     pages = [(start, min(start + PARTITIONS_PER_PAGE, count) - 1) for start in starts]
-    return _page(
+    return page_of(
         "cluster.html",
         "/",
         f"/?from={first}",
@@ -171,9 +123,9 @@ def _cells(picture: ClusterPicture) -> Callable[[PartitionPicture], list[str]]:
 def _partition(view: View, partition: PartitionPicture, target: str) -> Rendered:
     points = chart_points(view.history.series(partition.partition_id), view.answers.now)
     rows = [each.replica_id for each in partition.replicas]
-    return _page(
+    return page_of(
         "partition.html", "/", target, view.picture, rows=rows, partition=partition,
-        points=points,
+        points=points, **partition_details(view, partition, query_of(target)),
     )  # fmt: skip
 
 
@@ -185,7 +137,7 @@ def _node(picture: ClusterPicture, node: NodePicture, target: str) -> Rendered:
         if replica.replica_id == node.replica_id
     ]
     rows = [partition.partition_id for partition, _ in held]
-    return _page(
+    return page_of(
         "node.html", "/nodes", target, picture, rows=rows, node=node, held=held[:HELD_MAX],
         more_held=max(0, len(held) - HELD_MAX),
     )  # fmt: skip
@@ -208,7 +160,7 @@ def _consumers(view: View) -> Rendered:
             ]
             if not known.is_complete or len(found) > CONSUMERS_MAX:
                 troubles.append("Not all consumers are shown: there are too many.")
-    return _page(
+    return page_of(
         "consumers.html", "/consumers", "/consumers", view.picture,
         consumers=found[:CONSUMERS_MAX], not_told=NOT_TOLD if told is None else "",
         troubles=list(map(plain, troubles)), age=None if told is None else told.age(now),
@@ -227,52 +179,23 @@ def _furthest_behind_first(consumer: ConsumerAnswer) -> tuple[float, float, str,
 
 
 def tail_page(picture: ClusterPicture, partition: int | None, *, with_data: bool) -> Rendered:
-    return _page(
+    return page_of(
         "tail.html", "/tail", "", picture, partition=partition, with_data=with_data,
         rows_max=TAIL_ROWS_MAX,
     )  # fmt: skip
 
 
-def transaction_page(
-    picture: ClusterPicture,
-    wanted: tuple[str, str],
-    row: Row | None,
-    *,
-    problem: str = "",
-    with_data: bool = False,
-) -> Rendered:
-    """Return the page of a transaction; `wanted` is what the form has: partition and
-    transaction."""
-    return _page(
-        "transaction.html", "/transaction", "", picture, problem=plain(problem),
-        partition=plain(wanted[0], 20), transaction=plain(wanted[1], 20),
-        found=None if row is None else _shown(row, with_data=with_data),
-    )  # fmt: skip
-
-
-def _shown(row: Row, *, with_data: bool) -> Mapping[str, Any]:
-    data = row.data or b""
-    return {
-        "partition_id": row.partition_id,
-        "transaction_id": row.transaction_id,
-        "header": row.header,
-        "header_hex": f"0x{row.header & 0xFFFFFFFF:08x}",
-        "size": len(data),
-        "request_id": row.request_id,
-        "request_text": ":".join(map(str, row.request_id)),
-        "data": plain_data(data, DATA_BYTES_MAX) if with_data else None,
-        "is_cut": len(data) > DATA_BYTES_MAX,
-    }
-
-
 def message_page(picture: ClusterPicture, heading: str, text: str) -> Rendered:
-    return _page("message.html", "", "", picture, heading=heading, text=text)
+    return page_of("message.html", "", "", picture, heading=heading, text=text)
 
 
 def found_path(query: str, picture: ClusterPicture) -> str | None:
-    """Return the path that a search leads to: `3` a partition, `3:17` a transaction, a name or an
-    address a storage node or a server; None: nothing of that name."""
+    """Return the path that a search leads to: `3` a partition, `3:17` a transaction, `12:3:0:4711`
+    the transaction of a request ID, a name or an address a storage node or a server; None: nothing
+    of that name."""
     text = query[:PATH_CHARACTERS_MAX].strip()
+    if parse_request_id(text) is not None:
+        return f"/transaction?request={text}"
     number, colon, transaction = text.removeprefix("partition ").partition(":")
     partition_id, transaction_id = number_in(number.strip()), number_in(transaction.strip())
     if partition_id is not None and not colon:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -22,23 +22,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waltz.console.admission import HEADERS, refusal
+from waltz.console.detail_pages import inquiries_of, life_path, moment_path, query_of, wanted_of
+from waltz.console.inquiries import PlaceOf, RequestOf
+from waltz.console.inquiries_shell import Inquiries
 from waltz.console.live_tail_shell import LiveTails, TailKind
 from waltz.console.log_window_shell import LogWindow
 from waltz.console.pages import Rendered, Sent
 from waltz.console.plain_text import plain
 from waltz.console.poller_shell import ClusterPoller
-from waltz.console.site import (
-    Site,
-    View,
-    found_path,
-    message_page,
-    number_in,
-    tail_page,
-    transaction_page,
-)
-from waltz.console.tail_sample import Range, Row
-from waltz.errors import WaltzError
-from waltz.types import PartitionId
+from waltz.console.site import PATH_CHARACTERS_MAX, Site, found_path, message_page, tail_page
+from waltz.console.view import View, number_in
 
 STREAMS_MAX: Final = 256
 """Streams of events at a time; one more is refused, and its page says that it does not move."""
@@ -49,6 +42,9 @@ STREAM_SECONDS_MAX: Final = 50.0
 RECONNECT_MILLISECONDS: Final = 500
 """Milliseconds after which a browser opens the next stream."""
 
+INQUIRY_SECONDS_MAX: Final = 2.0
+"""Seconds that a page waits for what is asked for it alone; then its stream brings it."""
+
 TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 THEMES: Final = ("dark", "light")
 
@@ -58,10 +54,18 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Console:
     """The answers to requests."""
 
-    def __init__(self, poller: ClusterPoller, window: LogWindow, served_at: str) -> None:
-        """`served_at` is the host of --http."""
+    def __init__(
+        self,
+        poller: ClusterPoller,
+        window: LogWindow,
+        inquiries: Inquiries,
+        served_at: str,
+        lock_names: tuple[str, ...] = (),
+    ) -> None:
+        """`served_at` is the host of --http; locks are shown under `lock_names`."""
         self._poller = poller
-        self._window = window
+        self._inquiries = inquiries
+        self._lock_names = lock_names
         self._tails = LiveTails(poller, window)
         self._site = Site()
         self._served_at = served_at
@@ -84,10 +88,12 @@ class Console:
         return _Guarded(application, self._served_at)
 
     async def stop(self) -> None:
-        """End the streams, which otherwise last for almost a minute. Idempotent."""
+        """End the streams, which otherwise last for almost a minute, and all questions that pages
+        ask. Idempotent."""
         for each in self._streams:
             each.reschedule(asyncio.get_running_loop().time())
         await self._tails.stop()
+        await self._inquiries.stop()
 
     async def _view(self) -> View:
         await self._poller.look()
@@ -96,15 +102,35 @@ class Console:
     def _view_now(self) -> View:
         """Return the last picture with everything it was made from."""
         poller = self._poller
-        return View(poller.number, poller.picture, poller.last, poller.history)
+        inquiries = self._inquiries
+        return View(
+            (poller.number, inquiries.number),
+            poller.picture,
+            poller.last,
+            poller.history,
+            inquiries.told,
+            partial(inquiries.told, asks=False),
+            self._lock_names,
+            poller.wall_milliseconds(),
+        )
+
+    async def _inquire(self, target: str, view: View) -> View:
+        """Return the view once the page's questions were answered, or a short time has passed."""
+        if questions := inquiries_of(target, view):
+            asking = (self._inquiries.first(each, INQUIRY_SECONDS_MAX) for each in questions)
+            await asyncio.gather(*asking)
+            return self._view_now()
+        return view
 
     async def _page(self, request: Request) -> Response:
         view = await self._view()
-        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        target = _target(request)
+        if len(target) <= PATH_CHARACTERS_MAX:
+            view = await self._inquire(target, view)
         found = self._site.page(target, view)
         if found is None:
             return self._missing(request, view, f"There is no page {plain(target, 100)} here.")
-        return _html(request, found)
+        return _html(request, found, found.status)
 
     def _missing(self, request: Request, view: View, text: str) -> Response:
         return _html(request, message_page(view.picture, "Not found", text), 404)
@@ -119,30 +145,22 @@ class Console:
                 " (3:17), or the name or address of a storage node or server."
             )
             return self._missing(request, view, text)
-        return Response(status_code=303, headers={"location": path})
+        return _elsewhere(path)
 
     async def _transaction(self, request: Request) -> Response:
-        picture = (await self._view()).picture
-        wanted = request.query_params.get("partition", ""), request.query_params.get("id", "")
-        partition, transaction = map(number_in, wanted)
-        with_data = request.query_params.get("data") == "1"
-        row, problem = None, ""
-        if any(wanted):
-            if partition is None or transaction is None:
-                problem = "A partition and a transaction ID are whole numbers."
-            else:
-                row, problem = await self._read(partition, transaction)
-        page = transaction_page(picture, wanted, row, problem=problem, with_data=with_data)
-        return _html(request, page, 404 if problem else 200)
-
-    async def _read(self, partition: int, transaction: int) -> tuple[Row | None, str]:
-        try:
-            wanted = Range(PartitionId(partition), transaction, transaction + 1)
-            rows = await self._window.read(wanted, with_data=True)
-        except (WaltzError, TimeoutError) as error:
-            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-            return None, f"Transaction {transaction} of partition {partition}: {reason}"
-        return rows[0], ""
+        """Answer with the page, or with where the transaction is that was looked for."""
+        view, target = await self._view(), _target(request)
+        if len(target) > PATH_CHARACTERS_MAX:
+            return await self._page(request)
+        question = wanted_of(query_of(target), view.picture, view.wall_milliseconds)
+        if question.is_relative and isinstance(question.question, PlaceOf):
+            return _elsewhere(moment_path(question.question))
+        if isinstance(question.question, RequestOf):
+            told = await self._inquiries.first(question.question, INQUIRY_SECONDS_MAX)
+            if told.answer is not None and told.answer.transaction_id is not None:
+                number = question.question.request_id.partition_id
+                return _elsewhere(life_path(number, told.answer.transaction_id))
+        return await self._page(request)
 
     async def _tail(self, request: Request) -> Response:
         picture = (await self._view()).picture
@@ -187,6 +205,15 @@ class Console:
                         self._streams.discard(limit)
 
         return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+def _target(request: Request) -> str:
+    """Return the path with its query, as they were asked for."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _elsewhere(path: str) -> Response:
+    return Response(status_code=303, headers={"location": path})
 
 
 def _html(request: Request, page: Rendered, status: int = 200) -> Response:

@@ -59,6 +59,8 @@ from waltz.wire.report_protocol import (
     NEVER,
     CoordinatorLocation,
     CoordinatorRequest,
+    DurationsReport,
+    DurationsRequest,
     HotLocksReport,
     HotLocksRequest,
     PartitionReport,
@@ -66,6 +68,7 @@ from waltz.wire.report_protocol import (
     PartitionReportsRequest,
     RefusalsReport,
     RefusalsRequest,
+    StageDurations,
 )
 
 T = TypeVar("T", bound=Message)
@@ -287,6 +290,20 @@ async def ask_hot_locks(
     if answer.kept is None:
         raise UnavailableError(f"server {address} does not have partition {partition_id} now")
     return answer
+
+
+async def ask_durations(
+    host: Host, address: Address, partition_id: PartitionId
+) -> tuple[StageDurations, ...]:
+    """Return the durations of a partition's appends by stage, since its server has opened it.
+    Raises as `ask_refusals`."""
+    request = DurationsRequest(0, partition_id)
+    answer, _ = await _ask_by_handshake(
+        host, address, request, DurationsReport, HANDSHAKE_SECONDS_MAX
+    )
+    if not answer.stages:
+        raise UnavailableError(f"server {address} does not have partition {partition_id} now")
+    return answer.stages
 
 
 class ToldCoordinator(NamedTuple):

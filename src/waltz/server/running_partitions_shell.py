@@ -16,6 +16,7 @@ from typing import Final
 from waltz.host import Host
 from waltz.limits import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.server.appends.refusals import Refusals
+from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.clients.client_connection import Mounts
 from waltz.server.clients.clients_shell import Clients
 from waltz.server.feeding.feed_cache import FeedCache
@@ -107,6 +108,11 @@ class RunningPartitions:
         """Return the refusals of a partition; None if it does not run here."""
         partition = self.running.get(partition_id)
         return None if partition is None else partition.machine.refusals
+
+    def durations(self, partition_id: PartitionId) -> StageSeconds | None:
+        """Return the durations of a partition's appends; None if it does not run here."""
+        partition = self.running.get(partition_id)
+        return None if partition is None else partition.machine.append_seconds
 
     def tell_all(self, event: PartitionEvent) -> None:
         for partition in self.running.values():

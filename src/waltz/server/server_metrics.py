@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Final
 
-from waltz.figures import Family, Kind, Label, Metric, Sample, counter, gauge
+from waltz.figures import Durations, Family, Kind, Label, Metric, Sample, counter, gauge
 from waltz.limits import (
     PARTITION_PROBLEM_CHARACTERS_MAX,
     PARTITION_PROBLEMS_MAX,
@@ -31,7 +31,16 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.discovery_protocol import PartitionProblem
-from waltz.wire.report_protocol import NEVER, PartitionReport, ReplicaEntry, Standing
+from waltz.wire.report_protocol import (
+    NEVER,
+    DurationBucket,
+    DurationsReport,
+    DurationsRequest,
+    PartitionReport,
+    ReplicaEntry,
+    StageDurations,
+    Standing,
+)
 
 COORDINATOR_SILENT_SECONDS_MAX: Final = 10.0
 """A server whose coordinator has not answered for so long says that it has lost the coordinator."""
@@ -452,6 +461,27 @@ def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
     return tuple(
         PartitionProblem(partition_id, reason[:PARTITION_PROBLEM_CHARACTERS_MAX])
         for partition_id, reason in islice(reasons, PARTITION_PROBLEMS_MAX)
+    )
+
+
+def told_durations(request: DurationsRequest, seconds: StageSeconds | None) -> DurationsReport:
+    """Return the answer to `request`; `seconds` None: the partition is not this server's."""
+    if seconds is None:
+        return DurationsReport(request.request_number, ())
+    stages = (("wait", seconds.wait), ("store", seconds.store), ("feed", seconds.feed))
+    return DurationsReport(
+        request.request_number, tuple(_told_stage(name, durations) for name, durations in stages)
+    )
+
+
+def _told_stage(name: str, durations: Durations) -> StageDurations:
+    bounds, totals = zip(*durations.cumulative(), strict=True)
+    ends = [*(round(bound * 1_000_000) for bound in bounds), NEVER]
+    counts = [after - before for before, after in pairwise((0, *totals, durations.count))]
+    return StageDurations(
+        name,
+        round(durations.sum_seconds * 1_000_000),
+        tuple(DurationBucket(*each) for each in zip(ends, counts, strict=True)),
     )
 
 

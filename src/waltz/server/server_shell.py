@@ -60,6 +60,7 @@ from waltz.server.server_metrics import (
     ServerStage,
     ServerState,
     milliseconds,
+    told_durations,
     told_problems,
     told_reports,
 )
@@ -98,6 +99,7 @@ from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
     CoordinatorRequest,
+    DurationsRequest,
     HotLocksRequest,
     PartitionReports,
     PartitionReportsRequest,
@@ -113,6 +115,7 @@ OPERATORS_QUESTIONS: Final = (
     PartitionReportsRequest,
     RefusalsRequest,
     HotLocksRequest,
+    DurationsRequest,
     ClientsRequest,
     CoordinatorRequest,
 )
@@ -468,6 +471,8 @@ class Server:
         if isinstance(message, RefusalsRequest | HotLocksRequest):
             refusals = self._partitions.refusals(message.partition_id)
             return told_refusals(message, refusals, self.host.clock.now())
+        if isinstance(message, DurationsRequest):
+            return told_durations(message, self._partitions.durations(message.partition_id))
         if isinstance(message, ClientsRequest):
             look, now = await self._look_at_clients(), self.host.clock.now()
             return look.answer(message, self._lags(message, now), now)

@@ -73,6 +73,8 @@ class JournalFacts:
         self.repairs: list[RecordsRepaired] = []
         self.sessions: list[AuthorSession] = []
         """Ascending; transactions whose session is not proved are in none of them."""
+        self.begun: list[SessionBegan] = []
+        """The store sessions that have started on the node, in the order of the entries."""
         self._clients: dict[ClientId, list[ClientNoted]] = {}
         self._pieces = [_Piece(0, None)]
         self._open = 0
@@ -151,6 +153,7 @@ class JournalFacts:
                 return
             case SessionBegan():
                 self._live = entry.session_id, entry.low_water_mark
+                self.begun.append(entry)
                 return
             case SessionFenced():
                 self._live = None

@@ -1,5 +1,5 @@
-"""Messages by which a server tells tools of its partitions, replicas, refusals of appends, and
-coordinator: 80 to 83 and 88 to 91 of the client protocol.
+"""Messages by which a server tells tools of its partitions, replicas, refusals, durations and
+coordinator: 80 to 83 and 88 to 93 of the client protocol.
 
 Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
 taken from the coordinator, but for its own address.
@@ -248,6 +248,58 @@ class HotLocksReport(Message):
     locks: Annotated[tuple[HotLock, ...], ListOf(HOT_LOCK, REFUSALS_TOLD_MAX)]
 
 
+DURATION_BUCKETS_MAX: Final = 64
+"""Buckets of the durations of one stage."""
+
+STAGES_MAX: Final = 16
+"""Stages of appends in one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurationBucket:
+    """The number of durations up to a bound, and above the bound before; the last one of a list has
+    no bound, which is said by -1."""
+
+    bound_microseconds: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageDurations:
+    """The durations of a stage of the appends of a partition, one per batch, since its server has
+    opened it."""
+
+    stage: str
+    sum_microseconds: int
+    buckets: tuple[DurationBucket, ...]
+
+
+DURATION_BUCKET: Final = Structure("bucket", DurationBucket, bound_microseconds=LONG, count=LONG)
+STAGE_DURATIONS: Final = Structure(
+    "stage",
+    StageDurations,
+    stage=TEXT,
+    sum_microseconds=LONG,
+    buckets=ListOf(DURATION_BUCKET, DURATION_BUCKETS_MAX),
+)
+
+
+@message(92, since=5, audience=Audience.STRANGERS_SERVER)
+class DurationsRequest(Message):
+    """Ask for the durations of a partition's appends by stage."""
+
+    request_number: Annotated[int, LONG]
+    partition_id: Annotated[PartitionId, INT]
+
+
+@message(93, since=5, audience=Audience.ASKER)
+class DurationsReport(Message):
+    """Say them. No stages: the server does not have the partition."""
+
+    request_number: Annotated[int, LONG]
+    stages: Annotated[tuple[StageDurations, ...], ListOf(STAGE_DURATIONS, STAGES_MAX)]
+
+
 REPORT_MESSAGES: Final = (
     PartitionReportsRequest,
     PartitionReports,
@@ -257,4 +309,6 @@ REPORT_MESSAGES: Final = (
     RefusalsReport,
     HotLocksRequest,
     HotLocksReport,
+    DurationsRequest,
+    DurationsReport,
 )
