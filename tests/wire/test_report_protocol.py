@@ -112,14 +112,14 @@ def body_of(frame: bytes) -> bytes:
         ),
         (
             DurationsRequest(5, PartitionId(3)),
-            "5c 00 00 00 00 00 00 00 05 00 00 00 03",
+            "60 00 00 00 00 00 00 00 05 00 00 00 03",
         ),
         (
             DurationsReport(
                 5, (StageDurations("store", 700, (DurationBucket(100, 2), DurationBucket(-1, 0))),)
             ),
             (
-                "5d 00 00 00 00 00 00 00 05 00 00 00 01 00 00 00 05 73 74 6f 72 65"
+                "61 00 00 00 00 00 00 00 05 00 00 00 01 00 00 00 05 73 74 6f 72 65"
                 " 00 00 00 00 00 00 02 bc 00 00 00 02"
                 " 00 00 00 00 00 00 00 64 00 00 00 00 00 00 00 02"
                 " ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00"

@@ -1,5 +1,5 @@
 """Messages by which a server tells tools of its partitions, replicas, refusals, durations and
-coordinator: 80 to 83 and 88 to 93 of the client protocol.
+coordinator: 80 to 83, 88 to 91, 96 and 97 of the client protocol.
 
 Owns these messages. They are for people and tools, not for clients of the log; nothing in them is
 taken from the coordinator, but for its own address.
@@ -284,7 +284,7 @@ STAGE_DURATIONS: Final = Structure(
 )
 
 
-@message(92, since=5, audience=Audience.STRANGERS_SERVER)
+@message(96, since=5, audience=Audience.STRANGERS_SERVER)
 class DurationsRequest(Message):
     """Ask for the durations of a partition's appends by stage."""
 
@@ -292,7 +292,7 @@ class DurationsRequest(Message):
     partition_id: Annotated[PartitionId, INT]
 
 
-@message(93, since=5, audience=Audience.ASKER)
+@message(97, since=5, audience=Audience.ASKER)
 class DurationsReport(Message):
     """Say them. No stages: the server does not have the partition."""
 
