@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waltz.errors import UnavailableError
-from waltz.operators.authors import NOTE_LATE_MILLISECONDS, author_of
+from waltz.operators.authors import NOTE_LATE_MILLISECONDS, Answers, author_of
 from waltz.operators.client_questions_shell import ClientMount, MountedClient, ServerClients
 from waltz.operators.journals_shell import JournalNotes
 from waltz.types import Address, ClientId, Generation, PartitionId
@@ -44,9 +44,7 @@ def journal(
     return JournalNotes(notes, interval, is_appended)
 
 
-def told(
-    *journals: JournalNotes, answers: dict[Address, ServerClients | UnavailableError] | None = None
-) -> tuple[str, str, bool] | str:
+def told(*journals: JournalNotes, answers: Answers | None = None) -> tuple[str, str, bool] | str:
     """Return name, instance, and whether it is recorded; or why there is no author."""
     author, trouble = author_of(ClientId(7), P0, answers or {}, journals)
     if author is None:
