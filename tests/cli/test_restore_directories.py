@@ -12,7 +12,7 @@ from tests.restore.test_restore_plan import plan
 from tests.storage.independent_reader import parse_directory, read_files
 from waltz.archive.archive import open_archive
 from waltz.cli.restore_directories import directory_wish, fill_here
-from waltz.errors import ArchiveDamagedError, ConfigurationError
+from waltz.errors import ArchiveDamagedError, ConfigurationError, StorageError
 from waltz.storage.directory.restored_files import MARK_FILE_NAME
 from waltz.types import ReplicaId
 
@@ -77,3 +77,12 @@ def test_a_flipped_byte_in_any_object_is_never_restored(tmp_path: Path) -> None:
         else:
             assert given == memory.log(0, 39)
     assert refused >= len(good) * 9 // 10, "most bytes are covered by what is read"
+
+
+def test_an_error_of_a_disk_is_told_with_the_remedy(tmp_path: Path) -> None:
+    memory = make_archive([10])
+    archive = open_archive(store(memory, tmp_path / "archive"))
+    file = tmp_path / "file"
+    file.write_text("no directory")
+    with pytest.raises(StorageError, match=r"Not a directory.*--start-over"):
+        fill_here(archive, plan(memory), {STORAGES[0]: file}, lambda p: 1, start_over=False)

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from waltz.cli.disk_output import human_bytes
 from waltz.cli.output import progress_bar
-from waltz.errors import ConfigurationError
+from waltz.errors import ConfigurationError, StorageError
 from waltz.restore.directory_filling import DirectoryWish, Filling, fill_directories
 from waltz.restore.directory_report import DirectoryReport
 from waltz.restore.restore_plan import RestorePlan
@@ -49,7 +49,8 @@ def fill_here(
     """Fill the directories of these storage nodes, all at once, with a bar on a terminal.
 
     `byte_count` returns about how many bytes of a partition are restored. Raises as
-    `fill_directories`; ConfigurationError: a disk has too little room.
+    `fill_directories`, but StorageError in the place of OSError; ConfigurationError: a disk has too
+    little room.
     """
     wishes = {
         str(directory): directory_wish(plan, replica_id)
@@ -86,7 +87,13 @@ def fill_here(
             together,
             progress,
         )
-        return fill_directories(filling, archive.blocks, wishes, start_over=start_over)
+        try:
+            return fill_directories(filling, archive.blocks, wishes, start_over=start_over)
+        except OSError as error:
+            raise StorageError(
+                f"the restore into {', '.join(wishes)} failed: {error}; directories that were not"
+                " finished are of no use until the same command has run again with --start-over"
+            ) from error
 
 
 def _check_room(needed: Mapping[str, int]) -> None:
