@@ -17,7 +17,7 @@ from tests.restore import test_restoring_shell as shell
 from tests.restore.memory_archive import make_archive
 from waltz.errors import ConfigurationError, NodeExistsError
 from waltz.host import Coordinator, Disk
-from waltz.restore import directory_filling, restored_nodes
+from waltz.restore import directory_filling, restored_nodes, restoring_shell
 from waltz.restore.restored_nodes import RestoredNodes
 from waltz.storage.directory import control_file, restored_files
 from waltz.storage.directory.node_file import NodeHeader
@@ -70,7 +70,7 @@ def test_a_mark_that_goes_before_the_control_file_is_there_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Then nothing says that a restore was here, and the same command cannot start over."""
-    right = directory_filling.write_promises
+    right = restored_files.write_promises
 
     def write(
         disk: Disk,
@@ -107,7 +107,7 @@ def test_store_parameters_that_are_written_first_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Then processes start while the rest is missing, and the restore cannot be resumed."""
-    right = shell.write_cluster
+    right = restoring_shell.write_cluster
 
     async def write(coordinator: Coordinator, restored: RestoredNodes, *, root: str) -> None:
         await coordinator.create(*restored.last)
