@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import waltz
+from waltz.cli.author_text import NAMELESS, UNKNOWN, author_values
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.locks import lock_text, names_option
@@ -21,13 +22,12 @@ from waltz.operators.client_questions_shell import printable
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 if TYPE_CHECKING:
-    from waltz.operators.explanation_shell import Author, Copy, Explanation
+    from waltz.operators.explanation_shell import Copy, Explanation
     from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
     from waltz.wire.report_protocol import RefusalsReport
 
 DATA_BYTES_SHOWN: Final = 200
 OUTCOME_SECONDS: Final = 30.0
-UNKNOWN: Final = "unknown"
 
 Target = tuple[PartitionId, TransactionId] | RequestId
 
@@ -168,7 +168,7 @@ def _author(found: Explanation) -> str:
         )
         if text
     ]
-    name = author.name or "without a name"
+    name = author.name or NAMELESS
     return printable(f"{name} ({client}; {', '.join(facts)}; {author.source})")
 
 
@@ -245,7 +245,7 @@ def as_values(found: Explanation, names: tuple[str, ...] = ()) -> dict[str, Any]
         "request_id": None if record is None else record.request_id._asdict(),
         "header": None if record is None else record.header,
         "data_bytes": None if record is None else len(record.data),
-        "author": _author_values(found.author),
+        "author": author_values(found.author),
         "author_problem": found.author_trouble or None,
         "durable_not_before": times.not_before,
         "durable_not_after": times.not_after,
@@ -253,21 +253,6 @@ def as_values(found: Explanation, names: tuple[str, ...] = ()) -> dict[str, Any]
         "copies": [_copy_values(each, by_node.get(each.replica_id)) for each in found.copies],
         "refusals": _refusal_values(found.refusals, names),
         "refusals_problem": found.refusals_trouble or None,
-    }
-
-
-def _author_values(author: Author | None) -> dict[str, Any] | None:
-    if author is None:
-        return None
-    return {
-        "client_id": author.client_id,
-        "name": author.name or None,
-        "instance": author.instance or None,
-        "program": author.program or None,
-        "principal": author.principal or None,
-        "address": author.address or None,
-        "source": author.source,
-        "recorded": author.is_recorded,
     }
 
 
