@@ -204,8 +204,8 @@ def tail(
     several partitions hold now is printed in one order; "~" before the time says that a line of
     another partition above may be newer. What comes while it follows is printed as it comes.
 
-    With --author the name comes before the data: of the client that has the partition mounted now,
-    or else as a journal noted it. For times and names the coordinator must be reachable.
+    With --author the name comes before the data: of the client that a journal noted by the time of
+    the record, or else that has its ID now. For times and names the coordinator must be reachable.
     """
     if last is not None and start != LATEST:
         raise click.UsageError("-n and --from exclude each other")
