@@ -64,7 +64,7 @@ ROWS = (
     Row("explain", f"{AT} 0:1", 120, LOOP),
     Row("locks top", f"{AT} --partition 0", 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
-    Row("bisect", f"{AT} --partition 0 --test builtins:bool", 101, LOOP),
+    Row("bisect", f"{AT} --partition 0 --test builtins:bool", 102, LOOP),
     Row("server", "--help", 157, RECORDS),
     Row("storage", "--help", 108, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 46, LOOP),
