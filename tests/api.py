@@ -45,6 +45,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("ClientMetrics", "ClientPartitionMetrics", "Durations"),
     ),
     "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
+    "Times": ("open_times", "LogTimes", "TransactionTime", "TimeColumns", "TransactionAt"),
     "Notes": ("open_notes", "ClusterNotes"),
     "Replicas": ("open_replicas", "ReplicaReader", "Replica", "ReplicaMarks"),
     "Events": (

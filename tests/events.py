@@ -195,6 +195,8 @@ MEANINGS: Final[dict[str, str]] = {
     "store_opened": "A store session has opened: the partition takes appends.",
     "store_waits": "A store session cannot be opened, and why.",
     "task_failed": "A bug has ended a task of the client.",
+    "timestamp_uncertain": "A read of Spark that is given by a time takes up transactions of which"
+    " nobody knows whether they are of it.",
     "tls_believes_anyone": "TLS without CAs: no peer is authenticated.",
     "tls_files_not_taken": "Changed certificates cannot be used; the ones before stay in force.",
     "tls_files_read_again": "Changed certificates are in force.",

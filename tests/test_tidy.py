@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "waltz"
 
 WORDS = {
     "types", "errors", "limits", "machine", "host", "record", "figures", "peer_log", "log_fields",
-    "checksums", "majority", "recognition", "arrays",
+    "checksums", "majority", "recognition", "arrays", "wall_time",
 }  # fmt: skip
 EVERYTHING = WORDS | {
     "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
@@ -41,6 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "majority": set(),
     "peer_log": {"limits"},
     "recognition": set(),
+    "wall_time": {"errors"},
     "machine_shell": WORDS,
     "wire": {"types", "errors", "limits", "record", "recognition", "arrays"},
     "cluster": WORDS | {"wire"},
@@ -110,7 +111,8 @@ FOR_THREADS = {
 """The faces for threads wait in threads of their own."""
 
 OUTSIDE = {"socket", "os", "time", "datetime", "random", "secrets", "threading", "kazoo"}
-MAY_TOUCH_OUTSIDE = {"system", "sim", "cli", "testing", "bench"}
+MAY_TOUCH_OUTSIDE = {"system", "sim", "cli", "testing", "bench", "wall_time"}
+"""`wall_time` has the calendar, and reads no clock."""
 
 WAITING = ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith
 

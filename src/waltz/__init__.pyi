@@ -62,7 +62,9 @@ from .opening import (
     open_notes,
     open_reader,
     open_replicas,
+    open_times,
 )
+from .operators.log_times_shell import LogTimes, TimeColumns, TransactionAt, TransactionTime
 from .operators.questions_shell import ServerReport
 from .operators.replicas_shell import Replica, ReplicaMarks, ReplicaReader
 from .reader.blocking_reader import LogReader
@@ -110,6 +112,7 @@ __all__ = [
     "LifecycleEvent",
     "LocalProtocolError",
     "LogReader",
+    "LogTimes",
     "MsgpackSerializer",
     "NoCallbacks",
     "NoRetries",
@@ -142,12 +145,15 @@ __all__ = [
     "SqlCallbacks",
     "StringSerializer",
     "SubmitCancelledError",
+    "TimeColumns",
     "TlsSettings",
     "Transaction",
+    "TransactionAt",
     "TransactionBuilder",
     "TransactionColumns",
     "TransactionContext",
     "TransactionId",
+    "TransactionTime",
     "Transactions",
     "UnavailableError",
     "WaltzClient",
@@ -164,4 +170,5 @@ __all__ = [
     "open_notes",
     "open_reader",
     "open_replicas",
+    "open_times",
 ]

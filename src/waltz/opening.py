@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from waltz.client.client_shell import AsyncWaltzClient
     from waltz.client.notes_shell import ClusterNotes
     from waltz.connections.retry import RetryPolicy
+    from waltz.operators.log_times_shell import LogTimes
     from waltz.operators.replicas_shell import ReplicaReader
     from waltz.reader.blocking_reader import LogReader
     from waltz.reader.reader_shell import AsyncLogReader
@@ -59,7 +60,12 @@ def open_client(
 
     address = _parse(cluster)
     settings = options_from(_options_of(address) | _named(options))
-    return WaltzClient(lambda: _real_host(address, tls), callbacks, settings)
+    return WaltzClient(
+        lambda: _real_host(address, tls),
+        callbacks,
+        settings,
+        open_coordinator=_coordinators(tls),
+    )
 
 
 def open_async_client(
@@ -79,7 +85,13 @@ def open_async_client(
     address = _parse(cluster)
     settings = options_from(_options_of(address) | _named(options))
     host, release_host = _real_host(address, tls)
-    return AsyncWaltzClient(host, callbacks, settings, release_host=release_host)
+    return AsyncWaltzClient(
+        host,
+        callbacks,
+        settings,
+        release_host=release_host,
+        open_coordinator=_coordinators(tls),
+    )
 
 
 def open_reader(
@@ -139,6 +151,25 @@ def open_async_reader(
     )
 
 
+def open_times(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> LogTimes:
+    """Return access, for threads, to the times of many transactions, which storage nodes note.
+
+    The coordinator knows all storage nodes: with `waltz://` servers are asked for its address at
+    the first question, and it must be reachable from here. A client has `time_of` and
+    `transaction_at` of its own. Raises ConfigurationError: not an address.
+    """
+    from waltz.operators.log_times_shell import LogTimes
+
+    address = _parse(cluster)
+    found = _options_of(address)
+    return LogTimes(
+        lambda: _real_host(address, tls),
+        root=found.get("root"),
+        servers=found.get("servers", ()),
+        open_coordinator=_coordinators(tls),
+    )
+
+
 def open_notes(cluster: str | ClusterAddress, *, tls: TlsSettings | None = None) -> ClusterNotes:
     """Return access, for threads, to small values that the cluster stores for applications.
 
@@ -186,15 +217,17 @@ def _coordinator(cluster: str | ClusterAddress, tls: TlsSettings | None) -> Coor
     from waltz.operators.questions_shell import find_coordinator
 
     settings = tls or TlsSettings()
-
-    def open_coordinator(told: CoordinatorAddress) -> Coordinator:
-        return real_coordinator(told, settings)
-
     thread = LoopThread("waltz-coordinator")
     try:
-        return thread.call(find_coordinator(real_host(None, settings), address, open_coordinator))
+        asking = find_coordinator(real_host(None, settings), address, _coordinators(tls))
+        return thread.call(asking)
     finally:
         thread.stop()
+
+
+def _coordinators(tls: TlsSettings | None) -> Callable[[CoordinatorAddress], Coordinator]:
+    """Return what opens a coordinator that servers have named."""
+    return lambda told: real_coordinator(told, tls or TlsSettings())
 
 
 def _options_of(address: ClusterAddress) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def test_what_nobody_could_tell_is_unknown_with_the_reason() -> None:
     for part in (
         "transaction 5: unknown whether it is committed: partition 0 has no server now; 1 of 3",
         "author      client 7, whose name is unknown: no journal has it",
+        "attempts    unknown: only its author's client counts attempts",
         "durable     not recorded",
         "s1:1  has it, read and checked now; time not recorded: it keeps no journal",
         "s2:1  unknown: no answer from s2:2 in 5 s; time not recorded",
@@ -191,6 +192,21 @@ def test_a_transaction_of_a_running_cluster_is_explained(cluster: RunningCluster
     assert (never.returncode, never.stdout) == (1, "not in the log, and never will be\n")
     none = run_waltz("explain", "9:0", *where)
     assert (none.returncode, "there is no partition 9" in none.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ((), "give one of TARGET, --lock and --context"),
+        (("0:1", "--lock", "account:7"), "give one of TARGET, --lock and --context"),
+        (("0:1", "--partition", "0"), "--partition belongs to --lock"),
+        (("--lock", "account"), "expected a lock as NAME:NUMBER"),
+        (("--context", "nothing"), "--context names no transaction"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None:
+    done = CliRunner().invoke(command, ["explain", "--cluster", "127.0.0.1:1", *arguments])
+    assert (done.exit_code, fault in done.output) == (2, True)
 
 
 @pytest.mark.processes

@@ -72,6 +72,33 @@ def test_a_refused_append_is_shown_with_its_lock_and_its_winner(cluster: Running
     assert json.loads(of_one.stdout)["refused"]
     none = run_waltz("locks", "refusals", *where, "--winner", "999999", "--json")
     assert json.loads(none.stdout)["refused"] == []
+    explained_by_lock_and_by_context(cluster, won, found["refused"][0]["request_id"])
+
+
+def explained_by_lock_and_by_context(
+    cluster: RunningCluster, won: int, loser: dict[str, int]
+) -> None:
+    """`waltz explain` of the lock, and of a line that names winner and loser."""
+    where = ("--cluster", cluster.coordinator)
+    done = run_waltz("explain", "--lock", "account:7", "--partition", "0", *where, "--json")
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["partitions"]
+    assert (found["winner"], found["exact"]) == (won, True)
+    assert found["explanation"]["transaction_id"] == won
+    assert (found["explanation"]["committed"], found["explanation"]["attempts"]) == (True, None)
+    text = run_waltz("explain", "--lock", "account:7", *where).stdout
+    assert f"set by transaction {won} when it refused an append" in text
+    assert f"partition 0, transaction {won}: committed" in text
+    nobody = run_waltz("explain", "--lock", "account:8", *where)
+    assert (nobody.returncode, "unknown who set it: no refusal that the" in nobody.stdout) == (
+        3,
+        True,
+    )
+    line = f"partition=0 transaction={won} refused {':'.join(map(str, loser.values()))}"
+    both = run_waltz("explain", "--context", line, *where)
+    assert f"partition 0, transaction {won}: committed" in both.stdout
+    assert "not in the log, and never will be" in both.stdout
+    assert both.returncode == 1
 
 
 @pytest.mark.processes

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ import pytest
 
 from tests.clusters import RunningCluster, run_waltz, running_cluster
 from waltz import TransactionColumns, TransactionId
-from waltz.cli.tail import Style, TimeBounds
+from waltz.cli.tail import RowFacts, Style, TimeBounds, rows_of
+from waltz.cli.tail_order import LONG_AGO, NEVER
+from waltz.operators.authors import Author
+from waltz.types import ClientId
 
 RUN = TransactionColumns(
     first_transaction_id=TransactionId(7),
@@ -26,16 +30,20 @@ RUN = TransactionColumns(
 )
 
 
+def lines(style: Style, facts: RowFacts | None = None) -> str:
+    return "".join(map(style.line, rows_of(3, RUN, facts)))
+
+
 def test_a_line_has_id_header_and_data() -> None:
     plain = Style(as_json=False, shows_partition=False, shows_request_id=False)
-    assert plain.lines(3, RUN) == "7\t0\ttö\n8\t-3\t\\xff\x00\n"
+    assert lines(plain) == "7\t0\ttö\n8\t-3\t\\xff\x00\n"
     all_of_it = Style(as_json=False, shows_partition=True, shows_request_id=True)
-    assert all_of_it.lines(3, RUN).splitlines()[0] == "3\t7\t0\t1/2/3/4\ttö"
+    assert lines(all_of_it).splitlines()[0] == "3\t7\t0\t1/2/3/4\ttö"
 
 
 def test_json_has_the_request_id_and_loses_no_byte() -> None:
     style = Style(as_json=True, shows_partition=True, shows_request_id=False)
-    first, second = (json.loads(line) for line in style.lines(3, RUN).splitlines())
+    first, second = (json.loads(line) for line in lines(style).splitlines())
     assert first == {
         "partition": 3,
         "transaction_id": 7,
@@ -53,8 +61,28 @@ def test_json_has_the_request_id_and_loses_no_byte() -> None:
 
 
 def test_a_bound_that_is_not_recorded_is_left_out() -> None:
-    assert TimeBounds(1_000, None).text() == "from 1970-01-01T00:00:01.000Z"
-    assert TimeBounds(None, 1_000).text() == "until 1970-01-01T00:00:01.000Z"
+    assert TimeBounds(1_000, NEVER).text() == "from 1970-01-01T00:00:01.000Z"
+    assert TimeBounds(LONG_AGO, 1_000).text() == "until 1970-01-01T00:00:01.000Z"
+
+
+KNOWN = Author(ClientId(1), "orders", "orders-7", "app.py", "", "h:1", "a journal has it")
+
+
+def test_times_and_authors_come_before_the_data_and_what_is_unknown_is_called_so() -> None:
+    facts = RowFacts([TimeBounds(1_000, 2_000), TimeBounds(LONG_AGO, NEVER)], [KNOWN, None])
+    plain = Style(as_json=False, shows_partition=False, shows_request_id=False)
+    first, second, _ = lines(plain, facts).split("\n")
+    times = "1970-01-01T00:00:01.000Z to 1970-01-01T00:00:02.000Z"
+    assert first == f"7\t0\t{times}\torders (client 1)\ttö"
+    assert second.startswith(f"8\t-3\tnot recorded\tunknown (client {2**31 - 1})\t")
+    unordered = replace(next(rows_of(3, RUN, facts)), is_ordered=False)
+    assert f"\t~ {times}\t" in plain.line(unordered)
+    shown = Style(as_json=True, shows_partition=True, shows_request_id=False)
+    one, two = (json.loads(line) for line in lines(shown, facts).splitlines())
+    assert (one["not_before"], one["not_after"], one["ordered"]) == (*times.split(" to "), True)
+    assert (one["author"]["name"], one["author"]["source"]) == ("orders", "a journal has it")
+    assert (two["not_before"], two["not_after"], two["author"]) == (None, None, None)
+    assert json.loads(shown.line(unordered))["ordered"] is False
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +177,9 @@ def test_all_partitions_are_followed_at_once_until_ctrl_c(log: RunningCluster) -
     [
         (("--from", "yesterday"), "'yesterday'; expected earliest, latest or a transaction ID"),
         (("--from", "9" * 40), "expected earliest, latest or a transaction ID"),
+        (("--from", "2026-11-24T10:00"), "has no time zone; add Z for UTC, or +02:00"),
+        (("--from", "2990-01-01T00:00Z"), "is in the future by this machine's clock"),
+        (("--from", "999999999d"), "is before any calendar"),
         (("--from", "3", "-n", "2"), "-n and --from exclude each other"),
         (("-n", "-1"), "-1 is not in the range"),
     ],
@@ -157,6 +188,40 @@ def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None
     done = run_waltz("tail", "--cluster", "127.0.0.1:1", *arguments)
     assert done.returncode == 2
     assert fault in done.stderr
+
+
+@pytest.mark.processes
+def test_what_all_partitions_hold_comes_in_one_order_with_times_and_authors(
+    log: RunningCluster,
+) -> None:
+    done = tail(log, "--from", "earliest", "--time", "--author", "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["data"] for each in found] == list("abcdexy"), "x and y were appended later"
+    first_of_the_other = next(each for each in found if each["partition"] == 1)
+    assert first_of_the_other["ordered"] == (
+        first_of_the_other["not_before"] >= max(each["not_after"] for each in found[:5])
+    )
+    assert {each["author"]["recorded"] for each in found} == {True}
+    assert all(each["author"]["name"] for each in found)
+
+
+@pytest.mark.processes
+def test_a_time_begins_with_the_first_transaction_that_may_be_of_it(log: RunningCluster) -> None:
+    done = tail(log, "--from", "1d")
+    assert len(done.stdout.splitlines()) == 7
+    assert done.stderr.count("it is printed from its first transaction on") == 2
+    found = [
+        json.loads(line)
+        for line in tail(log, "--time", "--json", "-n", "9").stdout.split("\n")[:-1]
+    ]
+    last = next(each for each in reversed(found) if each["partition"] == 0)
+    since = tail(log, "--partition", "0", "--from", last["not_after"])
+    assert since.stdout.endswith("4\t0\te\n"), "it may be of that millisecond"
+    after = datetime.fromisoformat(last["not_after"]) + timedelta(milliseconds=1)
+    beyond = tail(log, "--partition", "0", "--from", after.isoformat())
+    assert (beyond.stdout, beyond.stderr) == ("", "")
+    between = tail(log, "--partition", "0", "--from", last["not_before"])
+    assert between.stdout.endswith("4\t0\te\n")
 
 
 @pytest.mark.processes

@@ -6,30 +6,35 @@ Owns the words. What nobody could tell is printed as unknown, with the reason.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 import waltz
+from waltz.cli.author_text import NAMELESS, UNKNOWN, author_values
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
-from waltz.cli.exit_codes import exit_code
-from waltz.cli.locks import lock_text, names_option
+from waltz.cli.exit_codes import UNCONFIRMED, exit_code
+from waltz.cli.explain_context import TARGETS_MAX, Target, targets_in, text_of
+from waltz.cli.explain_lock import LockFacts, ask_lock, lock_lines, lock_values
+from waltz.cli.locks import LockType, lock_text, names_option
 from waltz.cli.moments import age_text, moment
 from waltz.cli.nodes import run_loop
 from waltz.cli.output import json_option, print_json
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.operators.client_questions_shell import printable
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 if TYPE_CHECKING:
-    from waltz.operators.explanation_shell import Author, Copy, Explanation
+    from waltz.client.transaction import PartitionLocalLock
+    from waltz.host import Host
+    from waltz.operators.explanation_shell import Copy, Explanation
     from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
     from waltz.wire.report_protocol import RefusalsReport
 
 DATA_BYTES_SHOWN: Final = 200
 OUTCOME_SECONDS: Final = 30.0
-UNKNOWN: Final = "unknown"
 
-Target = tuple[PartitionId, TransactionId] | RequestId
+ATTEMPTS_UNKNOWN: Final = "only its author's client counts attempts, while it runs"
 
 
 class TargetType(click.ParamType[Target]):
@@ -63,31 +68,162 @@ class TargetType(click.ParamType[Target]):
 
 @click.command()
 @cluster_options
-@click.argument("target", type=TargetType())
+@click.argument("target", type=TargetType(), required=False)
+@click.option(
+    "--lock",
+    type=LockType(),
+    help="Tell who set this lock, by the refusals that servers remember, and whom it refused.",
+)
+@click.option(
+    "--partition",
+    "partition_id",
+    type=click.IntRange(min=0),
+    help="Partition of the lock; default: all partitions.",
+)
+@click.option(
+    "--context",
+    metavar="FILE_OR_TEXT",
+    help="Explain the request IDs and transactions in a log line, an error, or a file of them.",
+)
 @names_option
 @json_option
-def explain(place: ClusterPlace, target: Target, names: tuple[str, ...], as_json: bool) -> None:
+def explain(
+    place: ClusterPlace,
+    target: Target | None,
+    lock: PartitionLocalLock | None,
+    partition_id: int | None,
+    context: str | None,
+    names: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Tell the life of a transaction: who wrote it, since when each copy is durable, what each copy
     is now, and which appends were refused for it.
 
     TARGET is PARTITION:TRANSACTION, or the request ID of an append, which is looked up in the log
     first. Every copy is read again for it. Ends with 0 if the transaction is committed, with 1 if
-    there is none, and with 3 if nobody can say.
+    there is none, and with 3 if nobody can say; with --lock with 3 if nobody knows who set it; of
+    several transactions the worst counts.
     """
+    if sum(each is not None for each in (target, lock, context)) != 1:
+        raise click.UsageError("give one of TARGET, --lock and --context")
+    if partition_id is not None and lock is None:
+        raise click.UsageError("--partition belongs to --lock")
+    if lock is not None:
+        code = _explain_lock(place, lock, partition_id, names, as_json=as_json)
+    elif context is not None:
+        code = _explain_context(place, context, names, as_json=as_json)
+    else:
+        assert target is not None
+        told = explained(place, target, names)
+        if as_json:
+            print_json(told.values)
+        else:
+            click.echo("\n".join(told.lines))
+        code = told.code
+    if code != 0:
+        sys.exit(code)
+
+
+class Told(NamedTuple):
+    """The explanation of one transaction, for people and for programs, and the exit code."""
+
+    lines: list[str]
+    values: dict[str, Any]
+    code: int
+
+
+def explained(place: ClusterPlace, target: Target, names: tuple[str, ...]) -> Told:
+    """Explain a transaction, or the append with a request ID."""
     if isinstance(target, RequestId):
         with waltz.open_client(place.coordinator, waltz.NoCallbacks(), tls=place.tls) as client:
             found = client.outcome(target, timeout_seconds=OUTCOME_SECONDS)
         if found is None:
-            _show_absent(target, as_json=as_json)
-            sys.exit(exit_code(False))
+            values = {
+                "request_id": target._asdict(),
+                "transaction_id": None,
+                "committed": False,
+            }
+            return Told(["not in the log, and never will be"], values, exit_code(False))
         target = target.partition_id, found
     explanation = run_loop(_explained(place, *target))
+    return Told(
+        as_lines(explanation, names),
+        as_values(explanation, names),
+        exit_code(explanation.is_committed),
+    )
+
+
+def _explain_lock(
+    place: ClusterPlace,
+    lock: PartitionLocalLock,
+    partition_id: int | None,
+    names: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> int:
+    """Tell who set a lock, explain that transaction per partition, and return the exit code."""
+
+    async def work(host: Host, root: str) -> list[LockFacts]:
+        count = (await read_store_params(host.coordinator, root)).partition_count
+        wanted = range(count) if partition_id is None else [partition_id]
+        return await ask_lock(host, root, lock, [PartitionId(each) for each in wanted])
+
+    found = place.run(work)
+    codes: list[int] = []
+    values = []
+    silent = 0
+    for facts in found:
+        told = None
+        if facts.newest is not None:
+            target = facts.partition_id, facts.newest.winner
+            told = explained(place, target, (*names, lock.name))
+            codes.append(told.code)
+        silent += facts.report is None
+        values.append(lock_values(facts) | {"explanation": told and told.values})
+        # Of many partitions those that know nothing of the lock are only counted.
+        if not as_json and (told or facts.report is None or partition_id is not None):
+            click.echo("\n".join([*lock_lines(lock, facts), *(told.lines if told else ())]))
     if as_json:
-        print_json(as_values(explanation, names))
-    else:
-        click.echo("\n".join(as_lines(explanation, names)))
-    if (code := exit_code(explanation.is_committed)) != 0:
-        sys.exit(code)
+        print_json({"lock": f"{lock.name}:{lock.id}", "partitions": values})
+    elif not codes and partition_id is None:
+        click.echo(
+            f"lock {lock.name}:{lock.id}: unknown who set it: no refusal that the servers of"
+            f" {len(found) - silent} of {len(found)} partitions remember names it"
+        )
+    return max(codes, default=UNCONFIRMED)
+
+
+def _explain_context(
+    place: ClusterPlace, context: str, names: tuple[str, ...], *, as_json: bool
+) -> int:
+    """Explain what a text names, and return the exit code."""
+    targets = targets_in(text_of(context))
+    if not targets:
+        raise click.UsageError(
+            "--context names no transaction; expected a request ID, 19:3:0:5512 or as errors print"
+            " it, or a partition and a transaction, as in 'partition=0 transaction=4711'"
+        )
+    codes, values = [], []
+    for number, target in enumerate(targets[:TARGETS_MAX]):
+        try:
+            told = explained(place, target, names)
+        except waltz.WaltzError as error:
+            what = ":".join(map(str, target))
+            told = Told(
+                [f"{what}: {UNKNOWN}: {error}"],
+                {"target": what, "committed": None, "problem": str(error)},
+                UNCONFIRMED,
+            )
+        codes.append(told.code)
+        values.append(told.values)
+        if not as_json:
+            click.echo("\n".join([*([""] if number else []), *told.lines]))
+    left_out = max(len(targets) - TARGETS_MAX, 0)
+    if as_json:
+        print_json({"explained": values, "left_out": left_out})
+    elif left_out:
+        click.echo(f"{left_out} more that the text names are not explained", err=True)
+    return max(codes)
 
 
 async def _explained(
@@ -104,13 +240,6 @@ async def _explained(
         return await explain_transaction(host, place.root, reader, partition_id, transaction_id)
 
 
-def _show_absent(request_id: RequestId, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"request_id": request_id._asdict(), "transaction_id": None, "committed": False})
-    else:
-        click.echo("not in the log, and never will be")
-
-
 def as_lines(found: Explanation, names: tuple[str, ...] = ()) -> list[str]:
     """Return the explanation for people."""
     place = f"partition {found.partition_id}, transaction {found.transaction_id}"
@@ -122,9 +251,13 @@ def as_lines(found: Explanation, names: tuple[str, ...] = ()) -> list[str]:
         lines += [
             f"request ID  {':'.join(map(str, record.request_id))}",
             f"author      {_author(found)}",
+            f"attempts    {UNKNOWN}: {ATTEMPTS_UNKNOWN}",
             f"header      {record.header}",
             f"data        {data}{more}",
         ]
+    low, high = found.times.committed()
+    if low is not None or high is not None:
+        lines.append(f"committed   {_between(low, high)}")
     lines += [f"durable     {_durable(found.times)}", "copies"]
     times = {each.replica.replica_id: each for each in found.times.replicas}
     for copy in found.copies:
@@ -168,7 +301,7 @@ def _author(found: Explanation) -> str:
         )
         if text
     ]
-    name = author.name or "without a name"
+    name = author.name or NAMELESS
     return printable(f"{name} ({client}; {', '.join(facts)}; {author.source})")
 
 
@@ -245,29 +378,18 @@ def as_values(found: Explanation, names: tuple[str, ...] = ()) -> dict[str, Any]
         "request_id": None if record is None else record.request_id._asdict(),
         "header": None if record is None else record.header,
         "data_bytes": None if record is None else len(record.data),
-        "author": _author_values(found.author),
+        "author": author_values(found.author),
         "author_problem": found.author_trouble or None,
+        "attempts": None,
+        "attempts_problem": ATTEMPTS_UNKNOWN,
+        "committed_not_before": times.committed()[0],
+        "committed_not_after": times.committed()[1],
         "durable_not_before": times.not_before,
         "durable_not_after": times.not_after,
         "apart_milliseconds": times.apart_milliseconds,
         "copies": [_copy_values(each, by_node.get(each.replica_id)) for each in found.copies],
         "refusals": _refusal_values(found.refusals, names),
         "refusals_problem": found.refusals_trouble or None,
-    }
-
-
-def _author_values(author: Author | None) -> dict[str, Any] | None:
-    if author is None:
-        return None
-    return {
-        "client_id": author.client_id,
-        "name": author.name or None,
-        "instance": author.instance or None,
-        "program": author.program or None,
-        "principal": author.principal or None,
-        "address": author.address or None,
-        "source": author.source,
-        "recorded": author.is_recorded,
     }
 
 

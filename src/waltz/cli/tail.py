@@ -7,62 +7,92 @@ import base64
 import json
 import struct
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import waltz
+from waltz.cli.author_text import author_name, author_values
 from waltz.cli.cluster_place import ClusterPlace, LogPlace, log_options
 from waltz.cli.moments import moment
 from waltz.cli.nodes import run_loop
+from waltz.cli.tail_order import LONG_AGO, NEVER, TimeOrder
+from waltz.cli.tail_start import LATEST, Since, Start, StartType, first_ids
 
 if TYPE_CHECKING:
-    from waltz.cli.journal_times import JournalTimes, RunTimes
-
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
-ID_DIGITS_MAX: Final = 18
-"""Digits of a transaction ID; each number of that length fits the 64 bits of the protocol."""
+    from waltz.cli.tail_facts import TailFacts
+    from waltz.operators.authors import Author
+    from waltz.operators.log_times_shell import AsyncLogTimes
 
 REQUEST_ID: Final = struct.Struct(">4i")
 
 
-class StartType(click.ParamType[str | int]):
-    """The first transaction to print: its ID, or a word."""
+@dataclass(frozen=True, slots=True)
+class TimeBounds:
+    """Between these times, in milliseconds since 1970, a transaction was committed; LONG_AGO and
+    NEVER: that is not recorded."""
 
-    name = "earliest|latest|ID"
+    not_before: int
+    not_after: int
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str | int:
-        text = str(value)
-        if text in (EARLIEST, LATEST):
-            return text
-        if not (text.isascii() and text.isdigit() and len(text) <= ID_DIGITS_MAX):
-            self.fail(f"{text!r}; expected earliest, latest or a transaction ID", param, ctx)
-        return int(text)
+    def text(self) -> str:
+        if self.not_before == LONG_AGO and self.not_after == NEVER:
+            return "not recorded"
+        if self.not_after == NEVER:
+            return f"from {moment(self.not_before)}"
+        if self.not_before == LONG_AGO:
+            return f"until {moment(self.not_after)}"
+        return f"{moment(self.not_before)} to {moment(self.not_after)}"
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBounds:
-    """Between these times, in milliseconds since 1970, a majority of the copies came to be there;
-    None: that is not recorded."""
+class RowFacts:
+    """The times and authors of the transactions of a run; None: these are not shown.
 
-    not_before: int | None
-    not_after: int | None
+    bounds   the times of each.
+    authors  the client of each; None where it is unknown.
+    """
 
-    def text(self) -> str:
-        if self.not_before is None and self.not_after is None:
-            return "not recorded"
-        if self.not_after is None:
-            return f"from {moment(self.not_before or 0)}"
-        if self.not_before is None:
-            return f"until {moment(self.not_after)}"
-        return f"{moment(self.not_before)} to {moment(self.not_after)}"
+    bounds: Sequence[TimeBounds] | None = None
+    authors: Sequence[Author | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A transaction to print. `is_ordered`: no line of another partition before it is newer."""
+
+    partition_id: int
+    transaction_id: int
+    header: int
+    data: bytes
+    request_id: waltz.RequestId
+    bounds: TimeBounds | None = None
+    shows_author: bool = False
+    author: Author | None = None
+    is_ordered: bool = True
+
+
+def rows_of(
+    partition_id: int, run: waltz.TransactionColumns, facts: RowFacts | None = None
+) -> Iterator[Row]:
+    """Yield the transactions of `run`, with what is known of them."""
+    facts = facts or RowFacts()
+    columns = zip(run.headers.tolist(), run.data, request_ids_of(run), strict=True)
+    for index, (header, data, request_id) in enumerate(columns):
+        yield Row(
+            partition_id,
+            run.first_transaction_id + index,
+            header,
+            data,
+            request_id,
+            None if facts.bounds is None else facts.bounds[index],
+            facts.authors is not None,
+            None if facts.authors is None else facts.authors[index],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,66 +103,40 @@ class Style:
     shows_partition: bool
     shows_request_id: bool
 
-    def lines(
-        self, partition_id: int, run: waltz.TransactionColumns, times: RunTimes | None = None
-    ) -> str:
-        """Return a line per transaction of `run`, with `times` if these are shown."""
-        shown = self._json if self.as_json else self._text
-        return "".join(
-            shown(
-                partition_id,
-                run.first_transaction_id + index,
-                header,
-                data,
-                request_id,
-                None if times is None else times.bounds(run.first_transaction_id + index),
-            )
-            + "\n"
-            for index, (header, data, request_id) in enumerate(
-                zip(run.headers.tolist(), run.data, request_ids_of(run), strict=True)
-            )
-        )
+    def line(self, row: Row) -> str:
+        """Return a transaction as a line."""
+        return (self._json(row) if self.as_json else self._text(row)) + "\n"
 
-    def _text(
-        self,
-        partition_id: int,
-        transaction_id: int,
-        header: int,
-        data: bytes,
-        request_id: waltz.RequestId,
-        bounds: TimeBounds | None,
-    ) -> str:
-        fields = [transaction_id, header]
-        columns = [str(each) for each in ([partition_id] if self.shows_partition else []) + fields]
+    def _text(self, row: Row) -> str:
+        columns = [str(row.partition_id)] if self.shows_partition else []
+        columns += [str(row.transaction_id), str(row.header)]
         if self.shows_request_id:
-            columns.append("/".join(map(str, request_id)))
-        if bounds is not None:
-            columns.append(bounds.text())
-        return "\t".join([*columns, data.decode(errors="backslashreplace")])
+            columns.append("/".join(map(str, row.request_id)))
+        if row.bounds is not None:
+            columns.append(("" if row.is_ordered else "~ ") + row.bounds.text())
+        if row.shows_author:
+            columns.append(author_name(row.request_id.client_id, row.author))
+        return "\t".join([*columns, row.data.decode(errors="backslashreplace")])
 
-    def _json(
-        self,
-        partition_id: int,
-        transaction_id: int,
-        header: int,
-        data: bytes,
-        request_id: waltz.RequestId,
-        bounds: TimeBounds | None,
-    ) -> str:
+    def _json(self, row: Row) -> str:
         value: dict[str, Any] = {
-            "partition": partition_id,
-            "transaction_id": transaction_id,
-            "header": header,
-            "request_id": request_id._asdict(),
-            "data": data.decode(errors="backslashreplace"),
+            "partition": row.partition_id,
+            "transaction_id": row.transaction_id,
+            "header": row.header,
+            "request_id": row.request_id._asdict(),
+            "data": row.data.decode(errors="backslashreplace"),
         }
-        if bounds is not None:
-            value["not_before"] = bounds.not_before and moment(bounds.not_before)
-            value["not_after"] = bounds.not_after and moment(bounds.not_after)
+        if row.bounds is not None:
+            low, high = row.bounds.not_before, row.bounds.not_after
+            value["not_before"] = None if low == LONG_AGO else moment(low)
+            value["not_after"] = None if high == NEVER else moment(high)
+            value["ordered"] = row.is_ordered
+        if row.shows_author:
+            value["author"] = author_values(row.author)
         try:
-            data.decode()
+            row.data.decode()
         except UnicodeDecodeError:
-            value["data_base64"] = base64.b64encode(data).decode()
+            value["data_base64"] = base64.b64encode(row.data).decode()
         return json.dumps(value)
 
 
@@ -156,7 +160,8 @@ def request_ids_of(run: waltz.TransactionColumns) -> Iterator[waltz.RequestId]:
     type=StartType(),
     default=LATEST,
     show_default=True,
-    help="Transaction to begin with.",
+    help="Transaction to begin with: an ID, the first that may be of a time such as"
+    " 2026-11-24T10:00Z, or not older than an age: 90s, 30m, 2h, 3d.",
 )
 @click.option(
     "-n",
@@ -170,103 +175,176 @@ def request_ids_of(run: waltz.TransactionColumns) -> Iterator[waltz.RequestId]:
 @click.option("--request-ids", is_flag=True, help="Print client/generation/partition/sequence.")
 @click.option(
     "--time",
-    "times",
+    "shows_time",
     is_flag=True,
-    help="Ask the storage nodes between which times a majority of copies got each.",
+    help="Print between which times each was committed, and put partitions into one order.",
+)
+@click.option(
+    "--author",
+    "shows_author",
+    is_flag=True,
+    help="Print the name of the client that wrote each, as far as anybody knows it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per transaction.")
 def tail(
     place: LogPlace,
     partitions: tuple[int, ...],
-    start: str | int,
+    start: Start,
     last: int | None,
     follow: bool,
     request_ids: bool,
-    times: bool,
+    shows_time: bool,
+    shows_author: bool,
     as_json: bool,
 ) -> None:
     """Print the transactions of partitions, one a line: ID, header, data.
 
-    The partition comes first in a line unless exactly one is named. With --time the time comes
-    before the data, UTC, by the clocks of the storage nodes: from which time on a majority of the
-    copies that are there now was there. For that the coordinator must be reachable.
+    The partition comes first in a line unless exactly one is named. With --time the interval in
+    which it was committed comes before the data, UTC, by the clocks of the storage nodes. Then what
+    several partitions hold now is printed in one order; "~" before the time says that a line of
+    another partition above may be newer. What comes while it follows is printed as it comes.
+
+    With --author the name comes before the data: of the client that a journal noted by the time of
+    the record, or else that has its ID now. For times and names the coordinator must be reachable.
     """
     if last is not None and start != LATEST:
         raise click.UsageError("-n and --from exclude each other")
     style = Style(as_json, len(partitions) != 1, request_ids)
-    found = place.with_coordinator() if times else None
-    run_loop(print_log(place, partitions, start, last or 0, style, follow=follow, nodes=found))
+    needs_nodes = shows_time or shows_author or isinstance(start, Since)
+    nodes = place.with_coordinator() if needs_nodes else None
+    shown = Shown(shows_time, shows_author, nodes)
+    run_loop(print_log(place, partitions, start, last or 0, style, follow=follow, shown=shown))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The facts that are printed besides the transactions, and the cluster that is asked for
+    them."""
+
+    time: bool = False
+    author: bool = False
+    nodes: ClusterPlace | None = None
 
 
 async def print_log(
     place: LogPlace,
     partitions: tuple[int, ...],
-    start: str | int,
+    start: Start,
     last: int,
     style: Style,
     *,
     follow: bool,
-    nodes: ClusterPlace | None = None,
+    shown: Shown = Shown(),
 ) -> None:
-    """Print the transactions; with `follow`, until this is cancelled. Times are asked of the
-    storage nodes of the cluster at `nodes`.
+    """Print the transactions; with `follow`, until this is cancelled.
 
-    Without `follow` the partitions come one after the other, each to the end that it had when its
-    turn came.
+    Without `follow` and without times the partitions come one after the other, each to the end that
+    it had when its turn came. With times they come in one order, each to the end that it had at the
+    beginning; what comes after that is not put in order.
     """
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(
             waltz.open_async_reader(place.cluster, tls=place.tls)
         )
-        times = None
-        if nodes is not None:
-            # Only a command that shows times talks to storage nodes.
-            from waltz.cli.journal_times import JournalTimes
+        facts: TailFacts | None = None
+        times: AsyncLogTimes | None = None
+        if shown.nodes is not None:
+            # Only a command that shows times or authors talks to storage nodes.
+            from waltz.cli.tail_facts import TailFacts
+            from waltz.operators.log_times_shell import AsyncLogTimes
 
-            times = JournalTimes(await stack.enter_async_context(nodes.host()), nodes.root)
+            host = await stack.enter_async_context(shown.nodes.host())
+            times = AsyncLogTimes(host, shown.nodes.root)
             stack.push_async_callback(times.close)
-        named = partitions or range(reader.partition_count)
-        firsts = [await first_of(reader, each, start, last) for each in named]
+            if shown.time or shown.author:
+                facts = TailFacts(host, shown.nodes.root, times, shown.time, shown.author)
+        named = [waltz.PartitionId(each) for each in partitions or range(reader.partition_count)]
+        named = list(dict.fromkeys(named))
+        firsts = dict(await first_ids(reader, named, start, last, times, _say))
+        if shown.time and len(named) > 1:
+            ends = {
+                each: max(firsts[each], mark + 1)
+                for each, mark in (await reader.high_water_marks(named)).items()
+            }
+            assert facts is not None
+            await print_in_order(reader, firsts, ends, style, facts)
+            firsts = ends
+            if not follow:
+                return
         if follow:
             await asyncio.gather(
                 *(
-                    print_runs(each, reader.follow(each, first), style, times)
-                    for each, first in zip(named, firsts, strict=True)
+                    print_runs(each, reader.follow(each, first), style, facts)
+                    for each, first in firsts.items()
                 )
             )
             return
-        for each, first in zip(named, firsts, strict=True):
+        for each, first in firsts.items():
             end = await reader.high_water_mark(each) + 1
             if first > end:
                 raise waltz.NotFoundError(
                     f"partition {each} ends with transaction {end - 1}; there is none from"
                     f" {first} on"
                 )
-            await print_runs(each, reader.read(each, first, end), style, times)
+            await print_runs(each, reader.read(each, first, end), style, facts)
 
 
-async def first_of(
-    reader: waltz.AsyncLogReader, partition_id: int, start: str | int, last: int
-) -> int:
-    """Return the ID of the first transaction to print."""
-    if isinstance(start, int):
-        return start
-    if start == EARLIEST:
-        return 0
-    return max(0, await reader.high_water_mark(partition_id) + 1 - last)
+def _say(text: str) -> None:
+    click.echo(f"waltz: {text}", err=True)
 
 
 async def print_runs(
     partition_id: int,
     runs: AsyncIterator[waltz.TransactionColumns],
     style: Style,
-    times: JournalTimes | None = None,
+    facts: TailFacts | None = None,
 ) -> None:
-    """Print `runs`, each as soon as it is there, and its times are known if they are shown."""
+    """Print `runs`, each as soon as it is there, and what is shown of it is known."""
     async for run in runs:
-        first = run.first_transaction_id
-        told = None
-        if times is not None:
-            told = await times.of_run(partition_id, first, first + len(run.data))
-        sys.stdout.write(style.lines(partition_id, run, told))
+        told = None if facts is None else await facts.of_run(partition_id, run)
+        sys.stdout.write("".join(map(style.line, rows_of(partition_id, run, told))))
         sys.stdout.flush()
+
+
+async def print_in_order(
+    reader: waltz.AsyncLogReader,
+    firsts: dict[waltz.PartitionId, int],
+    ends: dict[waltz.PartitionId, int],
+    style: Style,
+    facts: TailFacts,
+) -> None:
+    """Print what the partitions hold in the order of its times; a run of each is held at once."""
+    order: TimeOrder[int] = TimeOrder()
+    waiting: dict[int, list[Row]] = {}
+    async with AsyncExitStack() as stack:
+        runs = {
+            each: await stack.enter_async_context(aclosing(reader.read(each, first, ends[each])))
+            for each, first in firsts.items()
+        }
+
+        async def fetch(partition_id: waltz.PartitionId) -> None:
+            run = await anext(runs[partition_id], None)
+            if run is None:
+                waiting[partition_id] = []
+                order.end(partition_id)
+                return
+            told = await facts.of_run(partition_id, run)
+            rows = waiting[partition_id] = list(rows_of(partition_id, run, told))
+            bounds = [each.bounds for each in rows if each.bounds is not None]
+            order.add(
+                partition_id,
+                [each.not_before for each in bounds],
+                [each.not_after for each in bounds],
+            )
+
+        await asyncio.gather(*map(fetch, firsts))
+        lines: list[str] = []
+        while (taken := order.take()) is not None:
+            partition_id, place, is_ordered = taken
+            rows = waiting[partition_id]
+            lines.append(style.line(replace(rows[place], is_ordered=is_ordered)))
+            if place + 1 == len(rows):
+                sys.stdout.write("".join(lines))
+                sys.stdout.flush()
+                lines.clear()
+                await fetch(waltz.PartitionId(partition_id))

@@ -36,6 +36,8 @@ from waltz.types import TransactionId
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from waltz.operators.log_times_shell import OpenCoordinator
+
 C = TypeVar("C")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,9 +70,11 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         options: ClientOptions,
         *,
         thread: LoopThread | None = None,
+        open_coordinator: OpenCoordinator | None = None,
         new_engine: NewEngine = ClientEngine,
     ) -> None:
         """`thread` and `new_engine`: where, and as what, the client runs if not as usual.
+        `open_coordinator` as for `AsyncWaltzClient`.
 
         Raises NoNodeError: there is no cluster. CoordinatorLostError. With `options.servers`
         ConnectionFailedError: none of them in time; RemoteProtocolError: no server of ours.
@@ -78,7 +82,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         self.options = options
         super().__init__(
             thread or LoopThread("waltz-client"),
-            _open_client(new_host, callbacks, options, new_engine),
+            _open_client(new_host, callbacks, options, open_coordinator, new_engine),
         )
         self._engine: ClientEngine = self._there.engine
 
@@ -91,6 +95,8 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
     wait_until_applied = blocking(AsyncWaltzClient.wait_until_applied)
     outcome = blocking(AsyncWaltzClient.outcome)
     ask_servers = blocking(AsyncWaltzClient.ask_servers)
+    time_of = blocking(AsyncWaltzClient.time_of)
+    transaction_at = blocking(AsyncWaltzClient.transaction_at)
     prefer_partitions = blocking(AsyncWaltzClient.prefer_partitions)
     set_partitions = blocking(AsyncWaltzClient.set_partitions)
     flush = blocking(AsyncWaltzClient.flush)
@@ -211,11 +217,17 @@ async def _open_client(
     new_host: NewHost,
     callbacks: WaltzClientCallbacks,
     options: ClientOptions,
+    open_coordinator: OpenCoordinator | None,
     new_engine: NewEngine,
 ) -> AsyncWaltzClient:
     host, release_host = new_host()
     client = AsyncWaltzClient(
-        host, callbacks, options, release_host=release_host, new_engine=new_engine
+        host,
+        callbacks,
+        options,
+        release_host=release_host,
+        open_coordinator=open_coordinator,
+        new_engine=new_engine,
     )
     await client.start()
     return client

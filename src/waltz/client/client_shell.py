@@ -41,6 +41,14 @@ from waltz.types import NOTHING, Address, ClientId, PartitionId, RequestId, Tran
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from waltz.operators.log_times_shell import (
+        AsyncLogTimes,
+        OpenCoordinator,
+        TransactionAt,
+        TransactionTime,
+    )
+    from waltz.wall_time import datetime
+
 OLD_MARK_RETRY_SECONDS: Final = 0.1
 """Time until a server is asked again that knew less of the log than has been applied here."""
 
@@ -149,7 +157,8 @@ class AsyncWaltzClient(ClientFacts):
     """Submits transactions and applies the log, for asyncio.
 
     An async context manager; or `start`, then `close`. With `release_host` closing ends the
-    coordinator session, too, and calls it. `new_engine` makes what runs behind the client.
+    coordinator session, too, and calls it. `open_coordinator` opens the coordinator that servers
+    name, for questions that only it can answer. `new_engine` makes what runs behind the client.
     """
 
     def __init__(
@@ -159,9 +168,11 @@ class AsyncWaltzClient(ClientFacts):
         options: ClientOptions | None = None,
         *,
         release_host: Callable[[], None] | None = None,
+        open_coordinator: OpenCoordinator | None = None,
         new_engine: NewEngine = ClientEngine,
     ) -> None:
         self.options = options or ClientOptions()
+        self._open_coordinator = open_coordinator
         self._engine = new_engine(host, callbacks, self.options, release_host)
         self._engine.face = self
 
@@ -311,6 +322,55 @@ class AsyncWaltzClient(ClientFacts):
         engine = self._engine
         serving = dict.fromkeys(address for address, _ in engine.snapshot.partitions.values())
         return await ask_servers(engine.host, list(serving))
+
+    async def time_of(self, partition_id: int, transaction_id: int) -> TransactionTime:
+        """Return the interval in which a transaction was committed; of an ID that is not in the log
+        nothing is recorded.
+
+        The storage nodes with a copy are asked, all at once and one question each, by the clocks of
+        which the times are; the coordinator knows them, and is asked for them. A node that does not
+        answer within 10 s, or whose release keeps no journal, makes the interval wider, and is
+        named with the reason. Raises NotFoundError: no such partition; LocalProtocolError: not an
+        ID; CoordinatorLostError; UnavailableError: no server says where the coordinator is;
+        ClientClosedError.
+        """
+        engine = self._engine
+        engine.check_loop()
+        engine.check_partition(partition_id)
+        engine.check_open()
+        times = self._times()
+        try:
+            return await times.time_of(partition_id, transaction_id)
+        finally:
+            await times.close()
+
+    async def transaction_at(self, partition_id: int, moment: datetime) -> TransactionAt:
+        """Return the place of a time, which has a time zone, in a partition's log: the transactions
+        that were committed by then, and those that were committed later.
+
+        The partition's server is asked where the log ends, then the storage nodes as by `time_of`,
+        each at most 63 times in at most 30 s. At a time before the log `first` is 0, at one in the
+        future it is the end of the log. Raises as `time_of` and as `get_high_water_mark`;
+        LocalProtocolError: the time has no time zone.
+        """
+        mark = await self.get_high_water_mark(partition_id)
+        times = self._times()
+        try:
+            marks = {PartitionId(partition_id): mark}
+            return (await times.transactions_at(moment, marks))[PartitionId(partition_id)]
+        finally:
+            await times.close()
+
+    def _times(self) -> AsyncLogTimes:
+        # Only a client that is asked for times talks to storage nodes.
+        from waltz.operators.log_times_shell import AsyncLogTimes
+
+        return AsyncLogTimes(
+            self._engine.host,
+            self.options.root,
+            servers=self.options.servers,
+            open_coordinator=self._open_coordinator,
+        )
 
     # Changes
 

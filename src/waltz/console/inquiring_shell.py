@@ -174,8 +174,10 @@ class ClusterInquirer:
         end = TransactionId(mark + 1)
         async with cluster_journals(self._host, self._root) as journals:
             found = await journals.transaction_at(partition_id, milliseconds, end)
-        if found is None:
-            raise UnavailableError("no storage node has noted when its records were written")
+        if found.first == 0 and found.later is None and mark >= 0:
+            raise UnavailableError(
+                "no majority of its storage nodes tells which transactions are of that time"
+            )
         return PlaceTold(found.first, found.later)
 
     async def _request(self, request_id: RequestId) -> RequestTold:

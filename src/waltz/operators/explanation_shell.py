@@ -14,21 +14,20 @@ from enum import StrEnum
 from typing import Final
 from zlib import crc32
 
-from waltz.cluster.cluster_shell import read_membership, read_store_params
-from waltz.cluster.paths import ClusterPaths
+from waltz.cluster.cluster_shell import read_store_params
 from waltz.cluster.store_params import StoreParams
 from waltz.errors import RemoteStorageError, UnavailableError, WaltzError
 from waltz.host import Host
 from waltz.majority import majority
-from waltz.operators.authors import Author, author_of
-from waltz.operators.client_questions_shell import ask_all_clients
+from waltz.operators.authors import Author
+from waltz.operators.authors_shell import ask_mounted_clients
 from waltz.operators.conversation_shell import talk_to_admin_port
-from waltz.operators.journals_shell import ClusterJournals, TransactionTimes, cluster_journals
+from waltz.operators.journals_shell import TransactionTimes, cluster_journals
 from waltz.operators.questions_shell import ask_refusals, partition_server
 from waltz.operators.replicas_shell import Replica, admin_address
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.record import Record, request_id_from
-from waltz.types import Address, ClientId, PartitionId, ReplicaId, TransactionId
+from waltz.types import Address, PartitionId, ReplicaId, TransactionId
 from waltz.wire.admin_protocol import AdminRecordListRequest, AdminRecordListResponse
 from waltz.wire.report_protocol import RefusalsReport
 
@@ -137,13 +136,16 @@ async def explain_transaction(
         reads = await asyncio.gather(
             *(_read_copy(host, params, each, transaction_id) for each in replicas)
         )
-        times = await journals.time_of(partition_id, transaction_id)
+        end = transaction_id + 1
+        run = await journals.times_of_run(partition_id, transaction_id, end)
+        times = run.of(transaction_id)
         record = served or majority_record(reads)
         author, author_trouble = None, "no record, so no author"
         if record is not None:
-            author, author_trouble = await _author(
-                host, root, journals, transaction_id, partition_id, record.request_id.client_id
-            )
+            client_id = record.request_id.client_id
+            mounted = await ask_mounted_clients(host, root)
+            notes = run.notes_of(client_id, transaction_id)
+            author, author_trouble = mounted.author(client_id, partition_id, notes)
     refusals, refusals_trouble = None, server_trouble
     if server is not None:
         try:
@@ -235,19 +237,3 @@ async def _read_copy(
         text = "what it gives is not the record, or does not match its checksum"
         return CopyRead(node, None, CopyStanding.REFUSED, text)
     return CopyRead(node, record)
-
-
-async def _author(
-    host: Host,
-    root: str,
-    journals: ClusterJournals,
-    transaction_id: TransactionId,
-    partition_id: PartitionId,
-    client_id: ClientId,
-) -> tuple[Author | None, str]:
-    """Return the client; or None, and why nobody can tell."""
-    _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
-    addresses = {each.address for each in membership.descriptors.values()}
-    answers = await ask_all_clients(host, sorted(addresses))
-    noted = await journals.notes_of(partition_id, client_id, transaction_id)
-    return author_of(client_id, partition_id, answers, noted)

@@ -16,6 +16,7 @@ from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.decoding import RowDecoding, decoded_schema
 from waltz.spark.reader import WaltzReader
+from waltz.spark.row_times import expect_no_times
 from waltz.spark.schema import log_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
 from waltz.spark.sink_rows import check_sink_schema
@@ -30,7 +31,9 @@ class WaltzDataSource(DataSource):
     Options: `cluster` (`waltz://` and servers, or the coordinator's host:port; required),
     `clusterKey` (of a sink: the only cluster that it writes to), `partitions` ("0-3,7"),
     `startingOffsets` and `endingOffsets` (earliest, latest, or JSON of partition to transaction ID;
-    the end is not read; a stream has none, and starts at latest unless told), `headers`, `data`
+    the end is not read; a stream has none, and starts at latest unless told), `startingTimestamp`
+    and `endingTimestamp` (times instead of offsets), `times` (true: with columns of times),
+    `headers`, `data`
     (false: without it), `serializer`, `undecodable`, `failOnDataLoss`,
     `maxTransactionsPerTrigger`, `maxBytesPerTrigger` (of a stream), `minPartitions`,
     `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey` (PEM files). A schema of some of
@@ -48,7 +51,10 @@ class WaltzDataSource(DataSource):
         """
         given = {key.lower(): value for key, value in self.options.items()}
         return decoded_schema(
-            log_schema(with_data=given.get("data", "true").lower() != "false"),
+            log_schema(
+                with_data=given.get("data", "true").lower() != "false",
+                with_times=given.get("times", "false").lower() == "true",
+            ),
             given.get("serializer"),
             given.get("undecodable", "fail"),
         )
@@ -57,6 +63,8 @@ class WaltzDataSource(DataSource):
         """Return the reader of some or all columns. Raises ConfigurationError."""
         options = parse_options(self.options)
         decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
+        if options.cluster is None:
+            expect_no_times(decoding.raw)
         if options.path is not None:
             return WaltzSegmentReader(options, decoding.raw, decoding=decoding)
         return WaltzReader(options, decoding.raw, decoding=decoding)

@@ -21,6 +21,7 @@ from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import (
+    Offsets,
     TransactionRange,
     resolve_ranges,
     select_partitions,
@@ -28,6 +29,7 @@ from waltz.spark.offsets import (
 )
 from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
 from waltz.spark.row_filter import ALL, Intervals
+from waltz.spark.row_times import offsets_before, offsets_from, without_times
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
 from waltz.types import PartitionId, TransactionId
@@ -42,6 +44,7 @@ class ArchiveInputPartition(InputPartition):
     range: TransactionRange
     file: ArchivedFile
     directory: Path
+    cluster_key: UUID
 
 
 class WaltzReader(DataSourceReader):
@@ -74,9 +77,10 @@ class WaltzReader(DataSourceReader):
         archive = Archive.open(options.archive) if options.archive is not None else None
         contents = NOTHING_ARCHIVED if archive is None else archive.contents()
         cluster_key, marks = self._marks(archive, contents)
+        starting, ending = self._ends(cluster_key, marks)
         ranges = resolve_ranges(
-            options.starting,
-            options.ending,
+            starting,
+            ending,
             marks,
             fail_on_data_loss=options.fail_on_data_loss,
         )
@@ -88,10 +92,28 @@ class WaltzReader(DataSourceReader):
                 continue
             assert options.archive is not None
             tasks += [
-                ArchiveInputPartition(part, file, options.archive)
+                ArchiveInputPartition(part, file, options.archive, cluster_key)
                 for file, part in contents.within(each)
             ]
         return tasks
+
+    def _ends(
+        self, cluster_key: UUID, marks: Mapping[PartitionId, TransactionId]
+    ) -> tuple[Offsets, Offsets]:
+        """Return where the read begins and ends; times become transactions here, once."""
+        options = self._options
+        starting, ending = options.starting, options.ending
+        if options.starting_time is None and options.ending_time is None:
+            return starting, ending
+        assert self._access is not None, "options that name times name a cluster"
+        with self._access.opened_times(cluster_key) as times:
+            if options.starting_time is not None:
+                starting = offsets_from(times, options.starting_time, marks)
+            if options.ending_time is not None:
+                ending = offsets_before(times, options.ending_time, marks)
+        if options.starting_time is not None and options.ending_time is not None:
+            starting = _not_after(starting, ending)
+        return starting, ending
 
     def _marks(
         self, archive: Archive | None, contents: Contents
@@ -124,7 +146,13 @@ class WaltzReader(DataSourceReader):
     def _read(self, partition: InputPartition) -> Iterator[Any]:
         headers = self._options.headers
         if isinstance(partition, ArchiveInputPartition):
-            yield from self._read_archived(partition, headers)
+            inner = without_times(self._schema)
+            batches = self._read_archived(partition, headers, inner)
+            if inner is self._schema or self._access is None:
+                yield from batches
+            else:
+                key, partition_id = partition.cluster_key, partition.range.partition_id
+                yield from self._access.with_times(key, partition_id, batches, self._schema)
         elif self._access is not None:
             yield from read_task(
                 self._access,
@@ -134,13 +162,26 @@ class WaltzReader(DataSourceReader):
                 headers=headers,
             )
 
-    def _read_archived(self, partition: ArchiveInputPartition, headers: Intervals) -> Iterator[Any]:
-        names = list(dict.fromkeys((*self._schema.names, "header")))
+    def _read_archived(
+        self, partition: ArchiveInputPartition, headers: Intervals, schema: Any
+    ) -> Iterator[Any]:
+        names = list(dict.fromkeys((*schema.names, "header")))
         for batch in read_file(partition.directory, partition.file, partition.range, names):
             if headers != ALL:
                 batch = batch.filter(pa.array(headers.mask(batch.column("header").to_numpy())))
-            arrays = [batch.column(name) for name in self._schema.names]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            arrays = [batch.column(name) for name in schema.names]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _not_after(starting: Offsets, ending: Offsets) -> Offsets:
+    """Return `starting`, at the end where clocks that disagree put it after the end: nothing is
+    then known to be of the times."""
+    positions = {}
+    for partition_id, first in starting.positions.items():
+        end = ending.positions[partition_id]
+        is_after = isinstance(first, int) and isinstance(end, int) and first > end
+        positions[partition_id] = end if is_after else first
+    return Offsets(starting.otherwise, positions)
 
 
 def _cut(

@@ -12,7 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from waltz import BlockData, TransactionColumns
 from waltz.errors import ConfigurationError
@@ -102,6 +110,13 @@ COLUMNS: Final[dict[str, tuple[DataType, Any, Callable[[PartitionId, Any], Any]]
 }
 """Per column: Spark's type, Arrow's type, and how it is cut from the transactions read."""
 
+TIME_COLUMNS: Final[dict[str, tuple[DataType, Any]]] = {
+    "committed_after": (TimestampType(), pa.timestamp("us", "UTC")),
+    "committed_before": (TimestampType(), pa.timestamp("us", "UTC")),
+}
+"""Per column that only storage nodes know: Spark's type and Arrow's. It is null where nothing was
+noted, and there only if it is asked for."""
+
 PLACE_COLUMNS: Final = frozenset({"partition", "transaction_id"})
 """Columns that follow from the place of a transaction in the log: IDs have no holes, so of a range
 that the log has these are known without reading it."""
@@ -110,13 +125,14 @@ PLACE_ROWS_MAX: Final = BATCH_BYTES_MAX // 12
 """Rows of a record batch of these columns that has at most `BATCH_BYTES_MAX` bytes."""
 
 
-def log_schema(*, with_data: bool = True) -> StructType:
-    """Return every column, or all but the data: the schema of a read that asks for none of its
-    own."""
+def log_schema(*, with_data: bool = True, with_times: bool = False) -> StructType:
+    """Return every column, or all but the data, and the times if they are wanted: the schema of a
+    read that asks for none of its own."""
+    times = TIME_COLUMNS.items() if with_times else ()
     return StructType(
         [
             StructField(name, kind)
-            for name, (kind, _, _) in COLUMNS.items()
+            for name, (kind, *_) in (*COLUMNS.items(), *times)
             if with_data or name != "data"
         ]
     )
@@ -131,13 +147,12 @@ def arrow_schema(schema: StructType) -> Any:
         raise ConfigurationError(
             f"{UNKNOWN_COLUMN} the schema has no columns; expected at least one"
         )
+    kinds = {name: (kind, arrow) for name, (kind, arrow, _) in COLUMNS.items()} | TIME_COLUMNS
     fields = []
     for field in schema.fields:
-        spark_type, arrow_type, _ = COLUMNS.get(field.name, (None, None, None))
+        spark_type, arrow_type = kinds.get(field.name, (None, None))
         if field.dataType != spark_type:
-            known = ", ".join(
-                f"{name} {kind.simpleString()}" for name, (kind, _, _) in COLUMNS.items()
-            )
+            known = ", ".join(f"{name} {kind.simpleString()}" for name, (kind, _) in kinds.items())
             raise ConfigurationError(
                 f"{UNKNOWN_COLUMN} the schema asks for {field.name}"
                 f" {field.dataType.simpleString()}; the log has {known}"

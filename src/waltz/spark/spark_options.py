@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.configuration_file import read_configuration_file
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.row_filter import ALL, Intervals, parse_headers
+from waltz.spark.row_times import parse_timestamp
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.sink_progress import WRITE_ID_CHARACTERS_MAX
 from waltz.types import (
@@ -32,6 +34,9 @@ OPTIONS: Final = (
     "partitions",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "times",
     "headers",
     "data",
     "serializer",
@@ -45,7 +50,7 @@ OPTIONS: Final = (
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("archive", "path", "endingOffsets")
+BATCH_ONLY: Final = ("archive", "path", "endingOffsets", "endingTimestamp")
 STREAM_ONLY: Final = ("maxTransactionsPerTrigger", "maxBytesPerTrigger")
 SERIALIZERS: Final = ("string", "json", "msgpack")
 UNDECODABLE_CHOICES: Final = ("fail", "null", "quarantine")
@@ -86,6 +91,8 @@ class ReadOptions:
     trigger_bytes_max  data of one micro-batch; None for all.
     serializer         one of `SERIALIZERS`, None for plain bytes.
     undecodable        the treatment of data that cannot be decoded.
+    starting_time      the time with which the read begins; None: `starting` has the positions.
+    ending_time        the time before which the read ends; None: `ending` has the positions.
     tls                files that every machine with a task has at the same place.
     """
 
@@ -104,6 +111,8 @@ class ReadOptions:
     trigger_bytes_max: int | None = None
     serializer: str | None = None
     undecodable: str = "fail"
+    starting_time: datetime | None = None
+    ending_time: datetime | None = None
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -151,6 +160,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         )
     if "cluster" in given:
         _expect_cluster(given["cluster"])
+    _expect_times(given)
     return ReadOptions(
         cluster=given.get("cluster"),
         archive=Path(given["archive"]).absolute() if "archive" in given else None,
@@ -171,8 +181,39 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         trigger_bytes_max=_count(given, "maxBytesPerTrigger", TRIGGER_ROWS_MAX),
         serializer=_choice(given, "serializer", SERIALIZERS),
         undecodable=_choice(given, "undecodable", UNDECODABLE_CHOICES) or "fail",
+        starting_time=_time(given, "startingTimestamp"),
+        ending_time=_time(given, "endingTimestamp"),
         tls=tls,
     )
+
+
+def _expect_times(given: Mapping[str, str]) -> None:
+    """Raises ConfigurationError: options that have to do with time do not fit the others."""
+    wants_times = _flag(given, "times", default=False)
+    for name, other in (
+        ("startingTimestamp", "startingOffsets"),
+        ("endingTimestamp", "endingOffsets"),
+    ):
+        if name in given and other in given:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} options {name} and {other} exclude each other"
+            )
+        if "cluster" not in given and (name in given or wants_times):
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {name if name in given else 'times'} needs option"
+                " cluster: only storage nodes know times"
+            )
+    first, end = _time(given, "startingTimestamp"), _time(given, "endingTimestamp")
+    if first is not None and end is not None and first >= end:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option startingTimestamp is {given['startingTimestamp']!r}; expected"
+            f" a time before endingTimestamp, {given['endingTimestamp']!r}"
+        )
+
+
+def _time(given: Mapping[str, str], option: str) -> datetime | None:
+    text = given.get(option)
+    return None if text is None else parse_timestamp(option, text)
 
 
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:

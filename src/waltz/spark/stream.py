@@ -26,6 +26,7 @@ from waltz.spark.byte_limit import admit_bytes, data_lengths
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
 from waltz.spark.progress import NextIds, Progress, admit, available
+from waltz.spark.row_times import offsets_from
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, coded_errors, read_task
 from waltz.types import PartitionId, TransactionId
@@ -60,6 +61,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:  # Spark asks twice, and the log may grow in between
             cluster_key, marks = self._marks()
             starting = self._options.starting
+            if (moment := self._options.starting_time) is not None:
+                with self._access.opened_times(cluster_key) as times:
+                    starting = offsets_from(times, moment, marks)
             starting.expect_partitions("startingOffsets", marks)
             self._initial = Progress(
                 cluster_key,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 import waltz
-from waltz import LogReader, ReplicaReader, TransactionColumns, WantsData
+from waltz import LogReader, LogTimes, ReplicaReader, TransactionColumns, WantsData
 from waltz.errors import ConfigurationError, NotFoundError, RemoteProtocolError, WaltzError
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
@@ -29,11 +29,13 @@ from waltz.spark.codes import (
 )
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.row_filter import ALL, Intervals
+from waltz.spark.row_times import with_times, without_times
 from waltz.spark.schema import (
     BATCH_BYTES_MAX,
     PLACE_COLUMNS,
     PLACE_ROWS_MAX,
     REQUEST_ID_BYTES,
+    TIME_COLUMNS,
     Places,
     record_batch,
     regroup,
@@ -43,6 +45,10 @@ from waltz.types import PartitionId, TlsSettings, TransactionId
 
 class OpenReader(Protocol):
     def __call__(self, cluster: str, *, tls: TlsSettings) -> LogReader: ...
+
+
+class OpenTimes(Protocol):
+    def __call__(self, cluster: str, *, tls: TlsSettings) -> LogTimes: ...
 
 
 class OpenReplicas(Protocol):
@@ -77,6 +83,7 @@ class LogAccess:
     tls: TlsSettings = field(default_factory=TlsSettings)
     open_reader: OpenReader = waltz.open_reader
     open_replicas: OpenReplicas = waltz.open_replicas
+    open_times: OpenTimes = waltz.open_times
 
     @contextmanager
     def opened(self, cluster_key: UUID | None = None) -> Iterator[LogReader]:
@@ -97,6 +104,25 @@ class LogAccess:
         with coded_errors(self.cluster), self.open_replicas(self.cluster, tls=self.tls) as nodes:
             self._expect_cluster(nodes.cluster_key, cluster_key)
             yield nodes
+
+    @contextmanager
+    def opened_times(self, cluster_key: UUID) -> Iterator[LogTimes]:
+        """Open access to the times of transactions, and close it after the block. Raises as
+        `opened`."""
+        with coded_errors(self.cluster), self.open_times(self.cluster, tls=self.tls) as times:
+            self._expect_cluster(times.cluster_key(), cluster_key)
+            yield times
+
+    def with_times(
+        self, cluster_key: UUID, partition_id: PartitionId, batches: Iterator[Any], schema: Any
+    ) -> Iterator[Any]:
+        """Yield `batches` of one partition, read in the schema of `without_times`, in the columns
+        of `schema`. Raises as `opened`."""
+        if TIME_COLUMNS.keys().isdisjoint(schema.names):
+            yield from batches
+            return
+        with self.opened_times(cluster_key) as times:
+            yield from with_times(batches, schema, partition_id, times.times_of)
 
     def _expect_cluster(self, found: UUID, planned: UUID) -> None:
         if found != planned:
@@ -177,9 +203,10 @@ def read_task(
     """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
     # Spark calls this once even for a plan without any task.
     if isinstance(task, WaltzInputPartition):
-        yield from access.read(
-            task.cluster_key, task.range, schema, rows_max=rows_max, headers=headers
-        )
+        wanted, key = task.range, task.cluster_key
+        inner = without_times(schema)
+        batches = access.read(key, wanted, inner, rows_max=rows_max, headers=headers)
+        yield from access.with_times(key, wanted.partition_id, batches, schema)
 
 
 def complete(

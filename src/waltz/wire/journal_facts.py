@@ -12,8 +12,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from waltz.arrays import np
 from waltz.types import ClientId, SessionId, TransactionId
 from waltz.wire.journal_entries import (
     ClientNoted,
@@ -28,6 +29,13 @@ from waltz.wire.journal_entries import (
     SessionFenced,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NO_LOWER_BOUND: Final = -(1 << 63)
+NO_UPPER_BOUND: Final = (1 << 63) - 1
+"""These two stand in columns of times for a bound that is not recorded."""
+
 
 class DurableInterval(NamedTuple):
     """A copy of the record became durable on a node between these two times of its wall clock."""
@@ -36,6 +44,19 @@ class DurableInterval(NamedTuple):
     not_after: int
     clock_went_back: bool = False
     """Whether that clock was set back later: it may have been ahead then."""
+
+
+class BoundColumns(NamedTuple):
+    """Bounds of the times of some records, dense, in milliseconds since 1970; NO_LOWER_BOUND and
+    NO_UPPER_BOUND where none is recorded.
+
+    not_before  from the nodes that took the record from the session that gave it its ID: a copy
+                that was made anew does not tell how old the record is.
+    not_after   from all nodes that have the record.
+    """
+
+    not_before: NDArray[np.int64]
+    not_after: NDArray[np.int64]
 
 
 class AuthorSession(NamedTuple):
@@ -110,21 +131,44 @@ class JournalFacts:
                 return following - 1
         return None
 
-    def first_after(self, milliseconds: int, first: int, end: int) -> int | None:
-        """Return the first of the records from `first` to `end` - 1 that is known to have come to
-        the node after a time; None: none is known to."""
+    def first_new_after(self, milliseconds: int, first: int, end: int) -> int | None:
+        """Return the first of the records from `first` to `end` - 1 that is known to be newer than
+        a time; None: none is known to be. The node did not have it yet and then took it from the
+        session that gave it its ID: a copy that was made anew may be of any age."""
         for position, piece in enumerate(self._pieces):
             following = end
             if position + 1 < len(self._pieces):
                 following = min(end, self._pieces[position + 1].first)
-            is_known = piece.low is not None and piece.high is not None
-            if (
-                is_known
-                and (piece.low or 0) >= milliseconds
-                and max(piece.first, first) < following
-            ):
-                return max(piece.first, first)
+            if piece.high is None or (self._lower_bound(piece) or NO_LOWER_BOUND) < milliseconds:
+                continue
+            for session in self.sessions:
+                found = max(piece.first, first, session.first)
+                if found < min(following, session.last + 1):
+                    return found
         return None
+
+    def _lower_bound(self, piece: _Piece) -> int | None:
+        """Return the time after which the records came; None: it is not known, or the clock was set
+        back later, and may have been ahead."""
+        return piece.low if self._clocks == piece.clocks else None
+
+    def columns(self, first: int, end: int) -> BoundColumns:
+        """Return what is known of the age of the records from `first` to `end` - 1."""
+        ids = np.arange(first, end)
+        firsts = [each.first for each in self._pieces]
+        rows = np.searchsorted(firsts, ids, side="right") - 1
+        lows = np.full(len(firsts), NO_LOWER_BOUND, np.int64)
+        highs = np.full(len(firsts), NO_UPPER_BOUND, np.int64)
+        for row, piece in enumerate(self._pieces):
+            if piece.low is not None and piece.high is not None:
+                highs[row] = piece.high
+                if (low := self._lower_bound(piece)) is not None:
+                    lows[row] = low
+        taken = np.full(end - first, NO_LOWER_BOUND, np.int64)
+        for session in self.sessions:
+            part = slice(max(session.first - first, 0), max(session.last + 1 - first, 0))
+            taken[part] = lows[rows[part]]
+        return BoundColumns(taken, highs[rows])
 
     def session(self, transaction_id: int) -> SessionId | None:
         """Return the session that gave the transaction its ID; None: that is not recorded."""
@@ -250,3 +294,19 @@ def milliseconds_apart(intervals: Iterable[DurableInterval | None]) -> int:
         return 0
     lowest = min(each.not_after for each in known)
     return max(0, max(each.not_before for each in known) - lowest)
+
+
+def commit_bounds(nodes: Sequence[BoundColumns], count: int, rows: int) -> BoundColumns:
+    """Return bounds of the time at which `count` of the nodes had each of `rows` records.
+
+    A record is at least as old as the time from which on `count` of the nodes have it. At a time at
+    which fewer than `count` of them can have had it, it was not committed.
+    """
+    if not 0 < count <= len(nodes):
+        return BoundColumns(
+            np.full(rows, NO_LOWER_BOUND, np.int64), np.full(rows, NO_UPPER_BOUND, np.int64)
+        )
+    return BoundColumns(
+        np.sort([each.not_before for each in nodes], axis=0)[count - 1],
+        np.sort([each.not_after for each in nodes], axis=0)[count - 1],
+    )
