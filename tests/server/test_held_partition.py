@@ -77,6 +77,7 @@ from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import Audience, Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
+    DurationsReport,
     HotLocksReport,
     PartitionReports,
     RefusalsReport,
@@ -235,6 +236,7 @@ QUESTIONS: dict[type[Message], Callable[[Bench], object]] = {
     PartitionReports: lambda bench: bench.machine.state().high_water_mark,
     RefusalsReport: lambda bench: bench.machine.refusals.latest(9),
     HotLocksReport: lambda bench: bench.machine.refusals.by_lock(9),
+    DurationsReport: lambda bench: _durations(bench),
 }
 """The messages that a server makes of what its partitions know, each with a question for it."""
 
@@ -349,11 +351,11 @@ def test_a_held_partition_says_what_one_says_that_hears_of_no_commit(
 
 def _shown_to_operators(bench: Bench) -> tuple[object, ...]:
     state = bench.machine.state()
-    seconds = state.append_seconds
-    durations = [
-        (each.count, each.sum_seconds) for each in (seconds.wait, seconds.store, seconds.feed)
-    ]
-    return replace(state, append_seconds=NO_SECONDS), durations, bench.machine.facts(0.0)[:2]
+    return (
+        replace(state, append_seconds=NO_SECONDS),
+        _durations(bench),
+        bench.machine.facts(0.0)[:2],
+    )
 
 
 def _act(pair: tuple[Bench, Bench], action: str, number: int, sequence: int) -> int:
@@ -386,3 +388,8 @@ def _act(pair: tuple[Bench, Bench], action: str, number: int, sequence: int) -> 
     ]
     assert answers[0] == answers[1]
     return sequence
+
+
+def _durations(bench: Bench) -> list[tuple[int, float]]:
+    seconds = bench.machine.append_seconds
+    return [(each.count, each.sum_seconds) for each in (seconds.wait, seconds.store, seconds.feed)]

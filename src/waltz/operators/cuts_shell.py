@@ -127,7 +127,14 @@ class _Attempt:
         cut."""
         paths = ClusterPaths(self._root)
         _, membership = await read_membership(self._host.coordinator, paths.server_descriptors)
-        servers = sorted({each.address for each in membership.descriptors.values()})
+        # A server that gets its first partition from here on is found out by the generations.
+        servers = sorted(
+            {
+                membership.descriptors[server_id].address
+                for server_id, partitions in membership.assignment.servers.items()
+                if partitions and server_id in membership.descriptors
+            }
+        )
         async with AsyncExitStack() as stack:
             await asyncio.gather(*(self._connect(each, stack) for each in servers))
             if self.answers.obstacles:

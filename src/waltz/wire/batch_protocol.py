@@ -1,4 +1,4 @@
-"""Batches between clients and servers: version 5 of the client protocol, type codes 64 to 95.
+"""Batches between clients and servers: version 5 of the client protocol, type codes 64 to 73.
 
 Owns the messages; how columns lie is in `columns.py`. The versions before say one transaction at a
 time and leave most refusals unsaid; here one message carries what one turn of a loop has brought,
