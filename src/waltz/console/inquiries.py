@@ -59,7 +59,7 @@ class LifeOf:
 
     partition_id: PartitionId
     transaction_id: TransactionId
-    pause: ClassVar = 0.5
+    pause: ClassVar = 1.0
     fresh: ClassVar = 10.0
 
 
