@@ -55,13 +55,26 @@ class Connection(Protocol):
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None:
         """From now on call `receive` with each piece that arrives, in place of further reads, and
-        once with `b""` at the end. Nothing slows the peer down: use this only with a peer that
-        sends no more than it was asked for."""
+        once with `b""` at the end. A peer that has connected here is not read while it does not
+        take what was sent to it; any other is slowed down by `pause_reading` alone."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Hand over nothing more, and let the peer wait, until `resume_reading`; the end of the
+        connection may be handed over meanwhile. Idempotent."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Hand over what has arrived since `pause_reading`, and all that follows."""
         ...
 
     def write(self, data: bytes) -> None:
         """Queue `data`; ignored once the connection has ended. Data queued in one turn of the loop
         may be sent together in the next turn."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send what is queued and then `data`, now; ignored once the connection has ended."""
         ...
 
     def flush(self) -> None:
@@ -276,8 +289,13 @@ class Coordinator(Protocol):
 
 
 class Workers(Protocol):
+    def start(self, function: Callable[[], Callable[[], object]]) -> None:
+        """Run `function`, which may wait for a disk or a database, off the event loop, and then on
+        the loop what it returns. `function` may not raise."""
+        ...
+
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run `function`, which may wait for a disk or a database, off the event loop."""
+        """Run `function` as `start` does; return its result, or raise what it raises."""
         ...
 
 

@@ -95,10 +95,15 @@ def test_an_idle_connection_is_kept_alive() -> None:
             return await self.inner.read()
 
         def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
+        def pause_reading(self) -> None: ...
+        def resume_reading(self) -> None: ...
 
         def write(self, data: bytes) -> None:
             self.written.append(data)
             self.inner.write(data)
+
+        def send(self, data: bytes) -> None:
+            self.write(data)
 
         def note_held(self, byte_count: int) -> None: ...
 

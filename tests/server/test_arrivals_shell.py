@@ -34,9 +34,14 @@ class Said:
         return self.pieces.pop(0) if self.pieces else b""
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def send(self, data: bytes) -> None:
+        self.write(data)
 
     def note_held(self, byte_count: int) -> None: ...
 

@@ -146,6 +146,66 @@ def test_back_pressure_reaches_the_writer() -> None:
     play(scene)
 
 
+def test_who_is_paused_hears_nothing_until_resumed_and_then_all() -> None:
+    async def scene(world: World) -> None:
+        heard: list[bytes] = []
+        ended = asyncio.Event()
+        accepted: asyncio.Future[Connection] = world.loop.create_future()
+
+        async def accept(connection: Connection) -> None:
+            connection.hand_over(heard.append)
+            connection.pause_reading()
+            accepted.set_result(connection)
+            await ended.wait()
+
+        await world.door(world.server).listen(HERE, accept)
+        connection = await world.door(world.client).connect(HERE)
+        connection.send(b"one")
+        connection.write(b"two")
+        await asyncio.sleep(50.0)
+        assert heard == []
+        (await accepted).resume_reading()
+        while b"".join(heard) != b"onetwo":
+            await asyncio.sleep(1.0)
+        connection.close()
+        await asyncio.sleep(50.0)
+        assert heard[-1] == b""
+        ended.set()
+
+    play(scene)
+
+
+def test_a_peer_that_takes_no_answers_is_not_read() -> None:
+    total = 4 * 1024 * 1024
+
+    async def scene(world: World) -> None:
+        heard: list[bytes] = []
+
+        async def accept(connection: Connection) -> None:
+            def receive(data: bytes) -> None:
+                if not heard:
+                    connection.send(bytes(total))
+                heard.append(data)
+
+            connection.hand_over(receive)
+            await hold(connection)
+
+        await world.door(world.server).listen(HERE, accept)
+        connection = await world.door(world.client).connect(HERE)
+        connection.send(b"1")
+        await asyncio.sleep(50.0)
+        connection.send(b"2")
+        await asyncio.sleep(50.0)
+        assert heard == [b"1"]
+        taken = 0
+        while taken < total:
+            taken += len(await connection.read())
+        await asyncio.sleep(50.0)
+        assert heard == [b"1", b"2"]
+
+    play(scene)
+
+
 def test_a_death_cuts_both_ways_and_loses_at_most_the_tail() -> None:
     lengths = set()
 

@@ -80,6 +80,9 @@ class _Workers:
         self._usual = usual
         self._batons = batons
 
+    def start(self, function: Callable[[], Callable[[], object]]) -> None:
+        self._usual.start(function)
+
     async def run_blocking(self, function: Callable[[], Any]) -> Any:
         await self._usual.run_blocking(lambda: None)
         baton = Baton(function)

@@ -258,6 +258,9 @@ class SilentListener:
 class InlineWorkers:
     """Implements `host.Workers` on the spot."""
 
+    def start(self, function: Callable[[], Callable[[], object]]) -> None:
+        function()()
+
     async def run_blocking(self, function: Callable[[], object]) -> object:
         return function()
 

@@ -219,7 +219,7 @@ def test_a_disk_call_that_does_not_return_holds_the_others_up_for_a_moment() -> 
         data, admin = await world.data_peer(), await world.admin_peer()
         await data.succeed(append(0, 1))
         asked.count = 5
-        async with world.node._queues[P0].turn:
+        async with world.node._queues[P0].pause():
             refusal = await admin.refusal(PartitionCountRequest(0))
             assert "a disk call of a partition has not returned for 1 s" in refusal
             await data.succeed(append(0, 1, partition=PartitionId(1)))

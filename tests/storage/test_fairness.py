@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -24,13 +24,15 @@ from tests.storage.test_partition_queue_shell import Recorder
 from waltz.limits import WORKER_THREADS_MAX
 from waltz.sim.loop import WORKER_SECONDS_MAX, Process, SimulatedLoop, SimulatedWorkers
 from waltz.sim.simulated_disk import DiskOperation
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
+from waltz.storage.partition_queue_shell import PartitionQueue, StoragePeer
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import STORAGE_CODEC, AppendRecordsRequest, StorageMessage
 
 T = TypeVar("T")
+
+Work = Callable[[], Callable[[], object]]
 
 QUIET = 0
 """The partition that is appended to one at a time; the others are flooded."""
@@ -42,23 +44,49 @@ class FewThreads:
     """Simulated workers of which only so many run; the rest wait in order, as for real threads."""
 
     def __init__(self, loop: SimulatedLoop, seed: int, threads: int) -> None:
-        self.most: Counter[str] = Counter()
-        """Calls that a task ever had under way or waiting at a time."""
+        self.most: Counter[int] = Counter()
+        """Calls that a partition ever had under way or waiting at a time."""
         self._workers = SimulatedWorkers(loop, Random(seed))
-        self._free = asyncio.Semaphore(threads)
-        self._calls: Counter[str] = Counter()
+        self._free = threads
+        self._waiting: deque[Work] = deque()
+        self._calls: Counter[int] = Counter()
+
+    def start_for(self, number: int, function: Work) -> None:
+        self._calls[number] += 1
+        self.most[number] = max(self.most[number], self._calls[number])
+
+        def work() -> Callable[[], object]:
+            then = function()
+
+            def end() -> None:
+                self._calls[number] -= 1
+                self._free += 1
+                self._go_on()
+                then()
+
+            return end
+
+        self._waiting.append(work)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._free and self._waiting:
+            self._free -= 1
+            self._workers.start(self._waiting.popleft())
+
+
+class ThreadsOfOne:
+    """Implements `host.Workers` for one partition."""
+
+    def __init__(self, workers: FewThreads, number: int) -> None:
+        self._workers = workers
+        self._number = number
+
+    def start(self, function: Work) -> None:
+        self._workers.start_for(self._number, function)
 
     async def run_blocking(self, function: Callable[[], T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        name = task.get_name()
-        self._calls[name] += 1
-        self.most[name] = max(self.most[name], self._calls[name])
-        try:
-            async with self._free:
-                return await self._workers.run_blocking(function)
-        finally:
-            self._calls[name] -= 1
+        raise AssertionError
 
 
 class Waiting(Recorder):
@@ -86,11 +114,13 @@ def append_of(partition_id: PartitionId, number: int) -> StorageMessage:
 
 async def flood(queue: PartitionQueue) -> None:
     """So much that something always waits, from a connection that never waits for an answer."""
-    peer = peer_of(Recorder())
+    connection = Recorder()
+    peer = peer_of(connection)
     number = 0
     while True:
-        await queue.put(PartitionRequest(peer, append_of(queue.partition.partition_id, number)))
-        number += 1
+        if not connection.is_paused:
+            queue.put(peer, [append_of(queue.partition.partition_id, number)])
+            number += 1
         await asyncio.sleep(WORKER_SECONDS_MAX / 10)
 
 
@@ -99,11 +129,11 @@ async def append_in_turn(queue: PartitionQueue) -> None:
     peer = peer_of(connection)
     for number in range(QUIET_APPENDS):
         connection.arrived.clear()
-        await queue.put(PartitionRequest(peer, append_of(queue.partition.partition_id, number)))
+        queue.put(peer, [append_of(queue.partition.partition_id, number)])
         await connection.arrived.wait()
 
 
-def run_node(seed: int, *, flooded: int, threads: int) -> tuple[list[int], Counter[str]]:
+def run_node(seed: int, *, flooded: int, threads: int) -> tuple[list[int], Counter[int]]:
     """Return the partition of every sync of data, in order, and the calls of each at a time."""
     loop = SimulatedLoop(seed)
     syncs: list[int] = []
@@ -112,7 +142,7 @@ def run_node(seed: int, *, flooded: int, threads: int) -> tuple[list[int], Count
         if operation is DiskOperation.SYNC and path.endswith(".seg"):
             syncs.append(int(path.removeprefix(f"{DIRECTORY}/").split("/")[0]))
 
-    async def main() -> Counter[str]:
+    async def main() -> Counter[int]:
         workers = FewThreads(loop, seed, threads)
         disk = fresh_disk()
         control_file = open_control(
@@ -123,19 +153,15 @@ def run_node(seed: int, *, flooded: int, threads: int) -> tuple[list[int], Count
             partition = make_partition(disk, control_file, number=number)
             partition.open()
             partition.announce(SESSION)
-            queues.append(PartitionQueue(replace(real_host(None), workers=workers), partition))
+            host = replace(real_host(None), workers=ThreadsOfOne(workers, number))
+            queues.append(PartitionQueue(host, partition))
         disk.fault = note
-        running = [
-            asyncio.create_task(queue.run(), name=f"partition {queue.partition.partition_id}")
-            for queue in queues
-        ]
         flooding = [asyncio.create_task(flood(queue)) for queue in queues[1:]]
         await append_in_turn(queues[QUIET])
         for task in flooding:
             task.cancel()
         for queue in queues:
             await queue.stop()
-        await asyncio.gather(*running)
         return workers.most
 
     try:
@@ -169,6 +195,4 @@ def test_between_two_syncs_of_one_partition_each_flooded_one_has_only_a_few(
 
 def test_no_partition_ever_holds_more_than_one_thread() -> None:
     _, most = run_node(1, flooded=3, threads=WORKER_THREADS_MAX)
-    assert {name: count for name, count in most.items() if name.startswith("partition")} == {
-        f"partition {number}": 1 for number in range(4)
-    }
+    assert most == dict.fromkeys(range(4), 1)

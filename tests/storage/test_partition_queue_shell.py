@@ -27,14 +27,12 @@ from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
 from waltz.storage.partition_queue_shell import (
     STORAGE_MAILBOX_REQUESTS_MAX,
     PartitionQueue,
-    PartitionRequest,
     StoragePeer,
 )
 from waltz.system.real_host import real_host
 from waltz.wire.handshake import Link
 from waltz.wire.storage_protocol import (
     STORAGE_CODEC,
-    AppendRecordsRequest,
     FailureResponse,
     MaxTransactionIdRequest,
     StorageMessage,
@@ -46,6 +44,7 @@ class Recorder:
     """A connection that keeps what is written to it."""
 
     written: list[bytes] = field(default_factory=list)
+    is_paused: bool = False
     peer: str = "a test"
     identity: str = ""
     unsent_bytes: int = 0
@@ -56,8 +55,17 @@ class Recorder:
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None: ...
 
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
     def write(self, data: bytes) -> None:
         self.written.append(data)
+
+    def send(self, data: bytes) -> None:
+        self.write(data)
 
     def note_held(self, byte_count: int) -> None: ...
 
@@ -87,9 +95,13 @@ class Bench:
         ours.receive(theirs.hello())
         return StoragePeer(connection, ours, is_opened=True)
 
-    async def put(self, peer: StoragePeer, *messages: StorageMessage) -> None:
-        for message in messages:
-            await self.queue.put(PartitionRequest(peer, message))
+    def put(self, peer: StoragePeer, *messages: StorageMessage) -> None:
+        """Let one read bring `messages`."""
+        self.queue.put(peer, messages)
+
+    def paused(self) -> list[bool]:
+        """Whether each connection is not read."""
+        return [connection.is_paused for connection in self.connections]
 
     def answers(self, number: int) -> list[StorageMessage]:
         link = Link(STORAGE_CODEC, "test")
@@ -101,11 +113,9 @@ class Bench:
 def run_bench(test: Callable[[Bench], Awaitable[None]], *, ends_itself: bool = False) -> None:
     async def main() -> None:
         bench = Bench(fresh_disk(), real_host(None))
-        running = asyncio.create_task(bench.queue.run())
         await asyncio.wait_for(test(bench), 60)
         if not ends_itself:
             await bench.queue.stop()
-        await asyncio.wait_for(running, 60)
 
     asyncio.run(main())
 
@@ -114,8 +124,9 @@ def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
     async def test(bench: Bench) -> None:
         one, other = bench.peer(), bench.peer()
         bench.disk.counts.clear()
-        for number in range(20):
-            await bench.put((one, other)[number % 2], append(number, 1))
+        async with bench.queue.pause():
+            for number in range(20):
+                bench.put((one, other)[number % 2], append(number, 1))
         await bench.queue.command(lambda: None)
         assert bench.disk.counts[DiskOperation.SYNC] == 1
         assert bench.disk.counts[DiskOperation.WRITE] == 3, "data, index and journal"
@@ -128,13 +139,13 @@ def test_what_waits_is_one_drain_and_one_write_per_connection() -> None:
 def test_commands_run_in_their_turn() -> None:
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        await bench.put(peer, append(0, 3))
+        bench.put(peer, append(0, 3))
         asking = asyncio.create_task(bench.queue.command(lambda: bench.partition.truncate(2)))  # type: ignore[arg-type]
         counting = asyncio.create_task(
             bench.queue.command(lambda: bench.partition.log.next_transaction_id)
         )
         await asyncio.sleep(0)
-        await bench.put(peer, append(3, 2))
+        bench.put(peer, append(3, 2))
         assert (await asking, await counting) == (2, 3)
         await bench.queue.command(lambda: None)
         assert len(read_all(bench.partition)) == 5
@@ -173,9 +184,9 @@ def test_failed_index_is_a_failed_drain_and_closes_the_writer(
     async def test(bench: Bench) -> None:
         peer = bench.peer()
         bench.disk.fault = fail_nth(DiskOperation.WRITE, 2)
-        await bench.put(peer, append(0, 1500))
+        bench.put(peer, append(0, 1500))
         await bench.queue.command(lambda: None)
-        await bench.put(peer, append(1500, 1))
+        bench.put(peer, append(1500, 1))
         await bench.queue.command(lambda: None)
         assert [type(answer) for answer in bench.answers(0)] == [FailureResponse, FailureResponse]
 
@@ -185,21 +196,50 @@ def test_failed_index_is_a_failed_drain_and_closes_the_writer(
 
 def test_readers_wait_for_room_by_count_and_by_bytes() -> None:
     async def test(bench: Bench) -> None:
-        peer = bench.peer()
+        peer, other = bench.peer(), bench.peer()
         question = MaxTransactionIdRequest(SESSION, 1, ZERO, offline=False)
-        await bench.put(peer, *[question] * STORAGE_MAILBOX_REQUESTS_MAX)
-        waiting = asyncio.create_task(bench.put(peer, question))
-        await asyncio.wait_for(waiting, 60)
-        large = AppendRecordsRequest(
-            SESSION, 1, ZERO, batch(0, 1, size=DRAIN_BYTES_MAX // 2), offline=False
-        )
-        for number in range(5):
-            records = RecordBatch(t(number), large.records.block, large.records.offsets)
-            await bench.put(peer, replace(large, records=records))
-            assert bench.queue._waiting_bytes < 2 * DRAIN_BYTES_MAX
+        async with bench.queue.pause():
+            bench.put(peer, *[question] * (STORAGE_MAILBOX_REQUESTS_MAX - 1))
+            assert not bench.paused()[0]
+            bench.put(other, question)
+            bench.put(peer, question)
+            assert bench.paused() == [True, True]
         await bench.queue.command(lambda: None)
-        assert bench.queue._waiting_bytes == 0
-        assert len(bench.answers(0)) == STORAGE_MAILBOX_REQUESTS_MAX + 1 + 5
+        assert bench.paused() == [False, False]
+        large = append(0, 1, size=DRAIN_BYTES_MAX // 2)
+        for number in range(5):
+            bench.put(peer, replace(large, records=replaced(large.records, number)))
+            assert bench.paused()[0] == (number % 2 == 1)
+            if number % 2:
+                await bench.queue.command(lambda: None)
+                assert not bench.paused()[0]
+        await bench.queue.command(lambda: None)
+        assert bench.queue._unanswered_bytes == bench.queue._waiting_requests == 0
+        assert len(bench.answers(0)) == STORAGE_MAILBOX_REQUESTS_MAX + 5
+        assert len(bench.answers(1)) == 1
+
+    run_bench(test)
+
+
+def replaced(records: RecordBatch, number: int) -> RecordBatch:
+    return RecordBatch(t(number), records.block, records.offsets)
+
+
+def test_while_it_is_paused_nothing_is_done_and_what_comes_waits() -> None:
+    async def test(bench: Bench) -> None:
+        peer = bench.peer()
+        async with bench.queue.pause():
+            bench.put(peer, append(0, 1))
+            asking = asyncio.create_task(bench.queue.command(lambda: None))
+            pausing = asyncio.create_task(bench.queue.pause().__aenter__())
+            await asyncio.sleep(0)
+            pausing.cancel()
+            state = bench.queue.state(scrub_position=t(-1))
+            assert state is not None
+            assert (state.queue_requests, state.call_seconds) == (1, 0)
+            assert bench.connections[0].written == []
+        await asking
+        assert len(bench.answers(0)) == 1
 
     run_bench(test)
 
@@ -213,17 +253,17 @@ def test_a_bug_ends_the_partition_and_everybody_is_told(caplog: pytest.LogCaptur
 
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        await bench.put(peer, append(0, 2))
+        bench.put(peer, append(0, 2))
         failing = asyncio.create_task(bench.queue.command(blunder))
         waiting = asyncio.create_task(bench.queue.command(lambda: None))
         await asyncio.sleep(0)
-        await bench.put(peer, append(2, 1))
+        bench.put(peer, append(2, 1))
         for asked in (failing, waiting):
             with pytest.raises(
                 UnavailableError, match=r"partition 0 has failed on this node.*what cannot"
             ):
                 await asked
-        await bench.put(peer, append(2, 2))
+        bench.put(peer, append(2, 2))
         with pytest.raises(UnavailableError, match="has failed on this node"):
             await bench.queue.command(lambda: None)
         first, *others = bench.answers(0)
@@ -243,11 +283,12 @@ def test_a_bug_in_a_drain_answers_each_of_its_requests_once() -> None:
         peers = [bench.peer(), bench.peer()]
         bench.partition.writer.sync = blunder  # type: ignore[method-assign]
         for number in range(STORAGE_MAILBOX_REQUESTS_MAX):
-            await bench.put(peers[number % 2], append(number, 1))
-        late = [asyncio.create_task(bench.put(peer, append(0, 1))) for peer in peers]
-        await asyncio.gather(*late)
-        while sum(len(bench.answers(number)) for number in (0, 1)) < STORAGE_MAILBOX_REQUESTS_MAX:
+            bench.put(peers[number % 2], append(number, 1))
+        for peer in peers:
+            bench.put(peer, append(0, 1))
+        while bench.queue.failed is None:
             await asyncio.sleep(0.01)
+        assert bench.paused() == [False, False]
         for number in (0, 1):
             answers = bench.answers(number)
             assert {type(answer) for answer in answers} == {FailureResponse}
@@ -259,7 +300,7 @@ def test_a_bug_in_a_drain_answers_each_of_its_requests_once() -> None:
 def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        await bench.put(peer, append(0, 1))
+        bench.put(peer, append(0, 1))
         peer.is_gone = True
         await bench.queue.command(lambda: None)
         assert bench.connections[0].written == []
@@ -271,11 +312,11 @@ def test_answers_for_a_connection_that_is_gone_are_dropped() -> None:
 def test_after_the_stop_nothing_is_done_and_nothing_hangs() -> None:
     async def test(bench: Bench) -> None:
         peer = bench.peer()
-        await bench.put(peer, append(0, 1))
+        bench.put(peer, append(0, 1))
         stopping = asyncio.create_task(bench.queue.stop())
         late = asyncio.create_task(bench.queue.command(lambda: None))
         await asyncio.sleep(0)
-        await bench.put(peer, append(1, 1))
+        bench.put(peer, append(1, 1))
         await stopping
         with pytest.raises(UnavailableError, match="node is stopping"):
             await late
@@ -305,11 +346,11 @@ def test_the_state_tells_what_waits_and_only_what_is_durable() -> None:
             bench.partition.writer.sync()
 
         peer = bench.peer()
-        await bench.put(peer, append(0, 2))
+        bench.put(peer, append(0, 2))
         await bench.queue.command(lambda: None)
         writing = asyncio.create_task(bench.queue.command(write))
         await asyncio.to_thread(working.wait, 30)
-        await bench.put(peer, append(5, 1))
+        bench.put(peer, append(5, 1))
         during = bench.queue.state(scrub_position=t(1))
         assert during is not None
         assert (during.next_transaction_id, during.scrub_position) == (2, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,35 @@ def test_newer_session_fences_out_older_ones_on_receipt(tmp_path: Path) -> None:
         assert isinstance(await old.ask(append(3, 0, 5, P1)), SuccessResponse)
 
     run_node(tmp_path, test)
+
+
+def test_requests_behind_one_that_has_to_be_asked_for_wait_and_stay_in_order(
+    tmp_path: Path,
+) -> None:
+    """The first request of a session is held until the coordinator has said that it was given."""
+    asked = asyncio.Event()
+
+    async def latest_session(partition_id: PartitionId) -> SessionId:
+        asked.set()
+        await asyncio.sleep(0.01)
+        return SessionId(1_000)
+
+    async def test(node: StorageNode) -> None:
+        talker = await data_talker(node)
+        talker.send(
+            append(0, 0, 2),
+            replace(append(1, 2, 1), session_id=SessionId(900)),
+            replace(append(2, 3, 1), session_id=SessionId(900)),
+            append(3, 0, 1, P1),
+        )
+        await asked.wait()
+        talker.send(replace(append(4, 4, 1), session_id=SessionId(900)))
+        answers = await talker.receive(5)
+        of_p0 = [each for each in answers if each.partition_id == P0]  # type: ignore[attr-defined]
+        assert [type(each) for each in of_p0] == [SuccessResponse] * 4
+        assert [each.sequence_number for each in of_p0] == [0, 1, 2, 4]  # type: ignore[attr-defined]
+
+    run_node(tmp_path, test, latest_session=latest_session)
 
 
 def test_assignment_by_the_admin_port(tmp_path: Path) -> None:

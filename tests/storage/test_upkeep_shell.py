@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_n
 from waltz.storage.directory.reserve import RESERVE_NAME
 from waltz.storage.directory.space import SPACE_HOLD_SECONDS, FreeMinimum
 from waltz.storage.log.checked_records import ScrubStep
-from waltz.storage.partition_queue_shell import PartitionRequest
 from waltz.storage.upkeep_shell import SPACE_READING_SECONDS
 from waltz.types import SessionId, TransactionId
 from waltz.wire.admin_protocol import PartitionAssignmentRequest, PartitionAvailableRequest
@@ -364,8 +362,7 @@ def test_a_turn_ends_after_the_slice_during_which_something_came(
             slices += 1
             if slices == 2:
                 request = LastSessionInfoRequest(SESSION, 0, P0, offline=False)
-                with suppress(StopIteration):
-                    queue.put(PartitionRequest(peer_of(Recorder()), request)).send(None)
+                queue.put(peer_of(Recorder()), [request])
             return scrub(first, bytes_max)
 
         monkeypatch.setattr(queue.partition, "scrub", watched)

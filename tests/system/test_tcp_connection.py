@@ -28,7 +28,7 @@ from tests.system.greeters import (
 from tests.tls_files import TlsFiles
 from waltz.errors import ConnectionFailedError
 from waltz.host import Connection
-from waltz.limits import READ_BYTES_MAX
+from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.system import tcp_connection as connection_module
 from waltz.system import tcp_network as network_module
 from waltz.system.tcp_connection import WHOLE_WRITE_BYTES_MIN
@@ -333,6 +333,80 @@ def test_one_address_has_only_so_many_connections(
 
     run(story())
     assert caplog.text.count("connections_per_peer_max=2") == 1
+
+
+@pytest.mark.parametrize("settings", [PLAIN, SELF_SIGNED])
+def test_who_is_paused_hears_nothing_until_resumed_and_then_all(
+    run: Run, settings: TlsSettings
+) -> None:
+    async def scenario() -> None:
+        async with greeter(settings) as address:
+            connection = await RealNetwork(settings).connect(address)
+            heard: list[bytes] = []
+
+            def receive(data: bytes) -> None:
+                heard.append(data)
+                connection.pause_reading()
+
+            connection.hand_over(receive)
+            connection.send(b"you")
+            while not heard:
+                await asyncio.sleep(0)
+            data = os.urandom(4 * READ_BYTES_MAX)
+            connection.send(data)
+            await asyncio.sleep(0.05)
+            assert len(heard) == 1
+            while len(b"".join(heard)) < len(b"hello you") + len(data):
+                before = len(heard)
+                connection.resume_reading()
+                while len(heard) == before:
+                    await asyncio.sleep(0)
+            assert b"".join(heard) == b"hello you" + data
+            connection.resume_reading()
+            connection.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_takes_no_answers_is_not_read(run: Run) -> None:
+    """What an accepted connection is handed over stops while its unsent bytes are many."""
+    answer = bytes(8 * WRITE_BUFFER_BYTES_HIGH)
+
+    async def scenario() -> None:
+        heard: list[bytes] = []
+        ended = asyncio.Event()
+
+        async def accept(connection: Connection) -> None:
+            def receive(data: bytes) -> None:
+                heard.append(data)
+                if not data:
+                    ended.set()
+                elif len(heard) == 1:
+                    connection.send(answer)
+
+            connection.hand_over(receive)
+            await ended.wait()
+
+        listener = await RealNetwork(PLAIN).listen(LOOPBACK, accept)
+        peer = await RealNetwork(PLAIN).connect(listener.address)
+        taken: list[int] = []
+        peer.hand_over(lambda data: taken.append(len(data)))
+        peer.pause_reading()
+        peer.send(b"first")
+        while not heard:
+            await asyncio.sleep(0.001)
+        peer.send(b"second")
+        await asyncio.sleep(0.05)
+        assert heard == [b"first"]
+        peer.resume_reading()
+        while sum(taken) < len(answer) or len(heard) < 2:
+            await asyncio.sleep(0.001)
+        assert heard == [b"first", b"second"]
+        peer.close()
+        await ended.wait()
+        await listener.close()
+
+    run(scenario())
 
 
 def test_a_lot_of_data_arrives_whole_both_ways(run: Run, tls_files: TlsFiles) -> None:

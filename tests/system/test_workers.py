@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextvars import ContextVar
 
 import pytest
 
@@ -62,6 +64,32 @@ def test_calls_beyond_the_threads_wait_their_turn(daemon: bool) -> None:
         workers.close()
 
     asyncio.run(story())
+
+
+def test_what_a_call_returns_runs_on_the_loop_in_the_context_of_its_caller() -> None:
+    name: ContextVar[str] = ContextVar("name", default="nobody")
+    found: list[tuple[int, str]] = []
+
+    async def story() -> None:
+        workers, over = RealWorkers(1), asyncio.Event()
+
+        def then() -> None:
+            found.append((threading.get_ident(), name.get()))
+            over.set()
+
+        def work() -> Callable[[], object]:
+            found.append((threading.get_ident(), name.get()))
+            return then
+
+        name.set("caller")
+        workers.start(work)
+        await over.wait()
+        workers.close()
+
+    asyncio.run(story())
+    (thread, _), after = found
+    assert thread != threading.get_ident()
+    assert after == (threading.get_ident(), "caller")
 
 
 def test_who_asks_again_is_served_by_the_same_thread() -> None:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 from uuid import UUID
@@ -427,33 +428,39 @@ class SimulatedWorkers:
         self._random = random
         self._hindrance_seconds = hindrance_seconds
 
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        outcome: asyncio.Future[T] = self._loop.create_future()
+    def start(self, function: Callable[[], Callable[[], object]]) -> None:
         delay_seconds = self._draw_seconds() + self._hindrance_seconds()
-        self._loop.call_later(delay_seconds, self._work, function, outcome)
-        return await outcome
+        self._loop.call_later(delay_seconds, self._work, function)
 
-    def _work(self, function: Callable[[], T], outcome: asyncio.Future[T]) -> None:
-        if outcome.cancelled() and self._random.random() < 0.5:
-            return
-        answer: Callable[[Any], None]
-        result: T | Exception
+    def _work(self, function: Callable[[], Callable[[], object]]) -> None:
+        with suppress(ProcessKilled):
+            self._loop.call_later(self._draw_seconds(), function())
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        waiting: asyncio.Future[T] = self._loop.create_future()
+        self.start(partial(self._outcome, function, waiting))
+        return await waiting
+
+    def _outcome(
+        self, function: Callable[[], T], waiting: asyncio.Future[T]
+    ) -> Callable[[], object]:
+        if waiting.cancelled() and self._random.random() < 0.5:
+            return partial(_settle, waiting)
         try:
-            result = function()
-        except ProcessKilled:
-            return
+            return partial(_settle, waiting, result=function())
         except Exception as error:  # belongs to the caller, as from a thread
-            answer, result = outcome.set_exception, error
-        else:
-            answer = outcome.set_result
-        self._loop.call_later(self._draw_seconds(), _settle, outcome, answer, result)
+            return partial(_settle, waiting, error=error)
 
     def _draw_seconds(self) -> float:
         return self._random.random() * WORKER_SECONDS_MAX
 
 
 def _settle(
-    outcome: asyncio.Future[T], answer: Callable[[Any], None], result: T | Exception
+    waiting: asyncio.Future[Any], *, result: object = None, error: Exception | None = None
 ) -> None:
-    if not outcome.done():
-        answer(result)
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(result)
+    else:
+        waiting.set_exception(error)

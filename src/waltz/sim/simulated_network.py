@@ -333,8 +333,8 @@ class _Link:
         back = _Pipe(self, callee, caller)
         self.pipes = (there, back)
         self.ends = (
-            _End(self, back, there, str(address)),
-            _End(self, there, back, caller.name),
+            _End(self, back, there, str(address), is_accepted=False),
+            _End(self, there, back, caller.name, is_accepted=True),
         )
 
     def cut(self) -> None:
@@ -547,12 +547,17 @@ class _Pipe:
 class _End(Connection):
     """One side's connection."""
 
-    def __init__(self, link: _Link, incoming: _Pipe, outgoing: _Pipe, peer: str) -> None:
+    def __init__(
+        self, link: _Link, incoming: _Pipe, outgoing: _Pipe, peer: str, *, is_accepted: bool
+    ) -> None:
         self._link = link
         self._incoming = incoming
         self._outgoing = outgoing
         self._peer = peer
+        self._is_accepted = is_accepted
         self._handing_over: asyncio.Task[None] | None = None
+        self._resumed: asyncio.Future[None] | None = None
+        """Resolved once reading is resumed, or this end is closed; None: reading is not paused."""
 
     @property
     def peer(self) -> str:
@@ -572,9 +577,28 @@ class _End(Connection):
         self._handing_over = asyncio.get_running_loop().create_task(self._hand_over(receive))
 
     async def _hand_over(self, receive: Callable[[bytes], None]) -> None:
-        while data := await self.read():
+        while True:
+            if self._is_accepted:
+                await self.drain()
+            while self._resumed is not None:
+                await self._resumed
+            if not (data := await self.read()):
+                break
             receive(data)
         receive(b"")
+
+    def pause_reading(self) -> None:
+        if self._resumed is None:
+            self._resumed = self._link.network.loop.create_future()
+
+    def resume_reading(self) -> None:
+        if self._resumed is not None:
+            if not self._resumed.done():
+                self._resumed.set_result(None)
+            self._resumed = None
+
+    def send(self, data: bytes) -> None:
+        self.write(data)
 
     def write(self, data: bytes) -> None:
         self._outgoing.write(data)
@@ -606,3 +630,4 @@ class _End(Connection):
         else:
             self._outgoing.finish()
         self._incoming.discard()
+        self.resume_reading()

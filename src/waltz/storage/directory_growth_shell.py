@@ -107,7 +107,7 @@ class Growth:
                 async with asyncio.timeout(GROWTH_HOLD_SECONDS_MAX):
                     await held.enter_async_context(self.opening)
                     for queue in self._queues():
-                        await held.enter_async_context(queue.turn)
+                        await held.enter_async_context(queue.pause())
             except TimeoutError:
                 raise StorageError(
                     f"the node could not make room for {count} partitions: a disk call of a"

@@ -108,18 +108,18 @@ class Drain:
         Never raises for a disk's or a peer's fault.
         """
         partition = self._partition
+        answer: StorageMessage
         for request in self._requests:
-            match request:
-                case AppendRecordsRequest():
-                    pass
-                case TruncateRequest() | SetLowWaterMarkRequest() | RepairRequest():
-                    self._write_waiting()
+            if type(request) is not AppendRecordsRequest:
+                self._write_waiting()
+                if isinstance(request, TruncateRequest | SetLowWaterMarkRequest | RepairRequest):
                     self._settle()
-                case _:
-                    self._write_waiting()
             try:
                 partition.admit(request)
-                answer = self._answer(request)
+                if type(request) is AppendRecordsRequest:
+                    answer = self._append(request)
+                else:
+                    answer = self._answer(request)
             except REFUSALS as error:
                 answer = failure(request, error)
             self._answers.append(answer)
@@ -137,7 +137,7 @@ class Drain:
     def _write_waiting(self) -> None:
         if not self._waiting:
             return
-        batch = join_batches(self._waiting)
+        batch = self._waiting[0] if len(self._waiting) == 1 else join_batches(self._waiting)
         self._waiting = []
         try:
             self._partition.writer.write(batch)
@@ -179,9 +179,6 @@ class Drain:
         head = (request.session_id, request.sequence_number, request.partition_id)
         partition = self._partition
         match request:
-            case AppendRecordsRequest():
-                self._accept(request.records)
-                return SuccessResponse(*head)
             case LastSessionInfoRequest():
                 partition.accepted_damage.check_rest(_session(request))
                 return LastSessionInfoResponse(*head, partition.promises.session_info)
@@ -222,11 +219,14 @@ class Drain:
             case _:
                 raise StorageError(f"{type(request).__name__} is not a request to a partition")
 
-    def _accept(self, records: RecordBatch) -> None:
-        partition = self._partition
-        partition.writer.check()
+    def _append(self, request: AppendRecordsRequest) -> StorageMessage:
+        """Accept an append, and return the answer to it once it is synced. Raises StorageError."""
+        partition, records = self._partition, request.records
+        if partition.writer.failure is not None:
+            partition.writer.check()
+        answer = SuccessResponse(request.session_id, request.sequence_number, request.partition_id)
         if not records.count:
-            return
+            return answer
         stranger = first_stranger(records.block, records.offsets, partition.partition_id)
         if stranger is not None:
             raise StorageError(
@@ -249,6 +249,7 @@ class Drain:
         self._waiting.append(records)
         if self._unsettled is None:
             self._unsettled = len(self._answers)
+        return answer
 
     def _record(self, transaction_id: TransactionId) -> Record | None:
         records = self._partition.log.records.read(transaction_id, count_max=1, bytes_max=1)

@@ -3,6 +3,9 @@
 Owns back pressure and the hand-over to worker threads. All waiting requests are processed together,
 in a thread; while their one sync runs, the next requests gather. Decides nothing about requests.
 
+A small append costs what it wakes: no task, future or lock of the loop is between the read that
+brings requests, the thread, and the write of the answers.
+
 A partition that fails by a bug ends alone: all its waiting and later requests are refused, and it
 is not touched any more, for its state in memory cannot be trusted.
 """
@@ -11,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from waltz.errors import UnavailableError
 from waltz.figures import Durations
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
-from waltz.machine_shell import Mailbox
 from waltz.storage.drain import REFUSALS, Drain, failure
 from waltz.storage.journal.pacing import JournalPacing, LogWorked
 from waltz.storage.journal.partition_journal import JournalPart
@@ -28,7 +31,6 @@ from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
 from waltz.types import TransactionId
 from waltz.wire.handshake import Link
-from waltz.wire.journal_entries import JournalEntry
 from waltz.wire.message import Message
 from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
 
@@ -50,60 +52,103 @@ class StoragePeer:
     is_opened: bool = False
     """Whether the peer has shown that it belongs to this cluster."""
     is_gone: bool = False
+    _holds: int = 0
+    """Holders of the peer: its own task, and partitions without room."""
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send `messages` with one write."""
         if not self.is_gone:
-            self.connection.write(b"".join(map(self.link.encode, messages)))
+            self.connection.send(b"".join(map(self.link.encode, messages)))
+
+    def hold(self) -> None:
+        """Read no more from the peer until `release` was called as often."""
+        self._holds += 1
+        if self._holds == 1:
+            self.connection.pause_reading()
+
+    def release(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self.connection.resume_reading()
 
 
-class PartitionRequest:
-    """A request of a peer; `size` is the bytes of its records."""
+class _Requests:
+    """Requests that one read of a peer has brought; `size` is the bytes of their records."""
 
-    __slots__ = ("message", "peer", "size")
+    __slots__ = ("messages", "peer", "size")
 
-    def __init__(self, peer: StoragePeer, message: StorageMessage) -> None:
+    def __init__(self, peer: StoragePeer, messages: Sequence[StorageMessage]) -> None:
         self.peer = peer
-        self.message = message
-        self.size = len(message.records.block) if type(message) is AppendRecordsRequest else 0
+        self.messages = messages
+        self.size = 0
+        for message in messages:
+            if type(message) is AppendRecordsRequest:
+                self.size += len(message.records.block)
 
 
-@dataclass(slots=True, eq=False)
 class _Command:
-    """A function to call in the partition's turn."""
+    """A function to call in the partition's turn, and what is to be told of its result."""
 
-    function: Callable[[], object]
-    result: asyncio.Future[object]
+    __slots__ = ("function", "result")
+
+    def __init__(
+        self, function: Callable[[], object], result: asyncio.Future[Any] | None = None
+    ) -> None:
+        self.function = function
+        self.result = result
+
+    def refuse(self, error: UnavailableError) -> None:
+        if self.result is not None and not self.result.done():
+            self.result.set_exception(error)
+
+
+class _Pause:
+    """A time in which no thread works in the partition; it begins with `begun`."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self, begun: asyncio.Future[None]) -> None:
+        self.begun = begun
+
+    def refuse(self, _: UnavailableError) -> None:
+        """Begin: nothing works in the partition any more."""
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+
+_Work = list[_Requests] | _Command | _Pause
 
 
 class PartitionQueue:
-    """The requests that wait for one partition, and the loop that processes them."""
+    """The requests that wait for one partition, and what a thread does for it now."""
 
     def __init__(
         self,
         host: Host,
         partition: StoragePartition,
         writer_closed: Callable[[], None] = lambda: None,
+        failed: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """`writer_closed` is called when a failure has ended the partition's writer."""
+        """`writer_closed` is called when a failure has ended the partition's writer, `failed` when
+        a bug has ended the partition."""
         self.partition = partition
         self._writer_closed = writer_closed
+        self._tell_failed = failed
         self._drain_seconds = Durations()
         """Durations of drains that synced: to the thread, the writes, the sync, and back."""
         self._clock = host.clock
         self._workers = host.workers
-        self._mailbox: Mailbox[PartitionRequest | _Command] = Mailbox(
-            host.clock, STORAGE_MAILBOX_REQUESTS_MAX
-        )
-        self._unfinished: dict[PartitionRequest | _Command, None] = {}
-        """Requests and commands that wait or are under way, in order."""
+        self._waiting: list[_Requests | _Command | _Pause] = []
+        """All that waits, in order of arrival."""
+        self._waiting_requests = 0
+        """Requests among what waits."""
+        self._unanswered_bytes = 0
+        """Bytes of all requests that wait or are under way."""
+        self._under_way: _Work | None = None
+        self._held: list[StoragePeer] = []
+        """Peers that wait for room."""
         self.failed: Exception | None = None
         """The bug that has ended the partition."""
-        self.turn = asyncio.Lock()
-        """Held while a thread works in the partition; a task that holds it holds up the
-        partition."""
-        self._waiting_bytes = 0
-        self._has_room = asyncio.Event()
         self._stopped = False
         self._call_began: float | None = None
         self._next_transaction_id = partition.log.next_transaction_id
@@ -121,8 +166,8 @@ class PartitionQueue:
             next_transaction_id=self._next_transaction_id,
             drain_seconds=self._drain_seconds,
             scrub_position=scrub_position,
-            queue_requests=len(self._mailbox.events),
-            queue_bytes=self._waiting_bytes,
+            queue_requests=self._waiting_requests,
+            queue_bytes=self._unanswered_bytes,
             call_seconds=0.0 if began is None else self._clock.now() - began,
             failure=None if self.failed is None else repr(self.failed),
         )
@@ -139,27 +184,33 @@ class PartitionQueue:
 
     @property
     def is_busy(self) -> bool:
-        return len(self._unfinished) > 0
+        return self._under_way is not None or len(self._waiting) > 0
 
     @property
     def is_waited_for(self) -> bool:
         """Whether anything waits for the call under way, whose thread may ask this."""
-        return len(self._unfinished) > 1
+        return len(self._waiting) > 0
 
-    async def put(self, request: PartitionRequest) -> None:
-        """Wait for room, by count and by bytes, then queue `request`."""
-        await self._mailbox.room()
-        while self._waiting_bytes >= DRAIN_BYTES_MAX:
-            if self._stopped or self.failed is not None:
-                break
-            self._has_room.clear()
-            await self._has_room.wait()
+    # What comes
+
+    def put(self, peer: StoragePeer, messages: Sequence[StorageMessage]) -> None:
+        """Queue requests that one read of `peer` has brought. While the partition has no room, by
+        count or by bytes, the peer is held."""
+        requests = _Requests(peer, messages)
         if self.failed is not None:
-            self._refuse(request, self.failed)
+            self._refuse_requests(requests, self.failed)
             return
-        self._waiting_bytes += request.size
-        self._unfinished[request] = None
-        self._mailbox.put(request)
+        if self._stopped:
+            return  # the sender finds its connection lost
+        self._waiting_requests += len(messages)
+        self._unanswered_bytes += requests.size
+        self._waiting.append(requests)
+        if not self._has_room:
+            self._held.append(peer)
+            peer.hold()
+        # Last: the thread that wakes needs the interpreter, which this one is about to leave.
+        if self._under_way is None:
+            self._begin_call()
 
     async def command(self, function: Callable[[], T]) -> T:
         """Run `function` in a worker, after the requests that wait already, and return its result.
@@ -170,14 +221,28 @@ class PartitionQueue:
             raise self._refusal(self.failed)
         if self._stopped:
             raise _stopping()
-        result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        command = _Command(function, result)
-        self._unfinished[command] = None
-        self._mailbox.put(command)
-        return await result  # type: ignore[return-value]
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._put(_Command(function, result))
+        return await result
+
+    @asynccontextmanager
+    async def pause(self) -> AsyncIterator[None]:
+        """Let no thread work in the partition meanwhile, once what waits already is done."""
+        pause = _Pause(asyncio.get_running_loop().create_future())
+        if self._stopped or self.failed is not None:
+            yield
+            return
+        self._put(pause)
+        try:
+            await pause.begun
+            yield
+        finally:
+            pause.begun.cancel()
+            if self._under_way is pause:
+                self._end_call()
 
     async def stop(self) -> None:
-        """Let `run` end after the requests that wait already."""
+        """Process the requests that wait already, and no more."""
 
         def close() -> None:
             self._stopped = True
@@ -187,85 +252,170 @@ class PartitionQueue:
 
         await self.command(close)
 
-    async def run(self) -> None:
-        """Process requests until the queue is stopped or the partition has failed."""
-        try:
-            while not self._stopped:
-                for work in _in_turn(await self._mailbox.drain(None)):
-                    if isinstance(work, list):
-                        await self._process(work)
-                    else:
-                        await self._perform(work)
-        except Exception as error:
-            log.exception("partition_failed partition=%d", self.partition.partition_id)
-            self.failed = error
-            for event in self._unfinished:
-                self._refuse(event, error)
-            self._unfinished.clear()
-            self._waiting_bytes = 0
-        if self._journal_timer is not None:
-            self._journal_timer.cancel()
-        self._has_room.set()
-        if self._mailbox.events:
-            for event in await self._mailbox.drain(None):
-                _drop(event)
-
-    async def _process(self, requests: Sequence[PartitionRequest]) -> None:
-        if self._stopped:
-            return  # the senders find their connections lost
-        partition = self.partition
-        had_failed = partition.writer.failure is not None
-        messages = [request.message for request in requests]
-        began = self._clock.wall_milliseconds()
-        answers, worked = await self._call(partial(self._drain, messages, began))
-        by_peer: dict[StoragePeer, list[Message]] = {}
-        for request, answer in zip(requests, answers, strict=True):
-            by_peer.setdefault(request.peer, []).append(answer)
-            self._waiting_bytes -= request.size
-            del self._unfinished[request]
-        for peer, peer_answers in by_peer.items():
-            peer.send(peer_answers)
-        self._has_room.set()
-        if partition.writer.failure is not None and not had_failed:
-            log.error("writer_closed partition=%d", partition.partition_id)
-            self._writer_closed()
-        if worked is not None:
-            if entries := self._pacing.step((worked,), self._clock.now()):
-                await self._write_journal(entries, worked.segment_before)
-            elif self._journal_timer is None:
-                self._watch_journal()
-
-    def _drain(
-        self, messages: Sequence[StorageMessage], began: int
-    ) -> tuple[Sequence[StorageMessage], LogWorked | None]:
-        """Return the answers, and what there is to note of the drain, which began at that time of
-        the wall clock. Runs in a thread."""
-        partition = self.partition
-        chain, journal = partition.log, partition.journal
-        segment, last = chain.newest_segment, chain.next_transaction_id - 1
-        answers = Drain(partition, messages).run()
-        notes = journal.take_notes()
-        if partition.writer.failure is not None or not chain.is_open:
-            return answers, None
-        now_last = chain.next_transaction_id - 1
-        if now_last == last and not notes:
-            return answers, None
-        return answers, LogWorked(
-            journal.openings,
-            segment,
-            chain.newest_segment,
-            TransactionId(last),
-            began,
-            TransactionId(now_last),
-            self._clock.wall_milliseconds(),
-            notes,
+    @property
+    def _has_room(self) -> bool:
+        return (
+            self._waiting_requests < STORAGE_MAILBOX_REQUESTS_MAX
+            and self._unanswered_bytes < DRAIN_BYTES_MAX
         )
 
-    async def _write_journal(self, entries: Sequence[JournalEntry], since: TransactionId) -> None:
-        """Write what is due. The answers to all that it tells of were sent."""
-        async with self.turn:
-            write = partial(self.partition.journal.write, entries, since)
-            await self._workers.run_blocking(write)
+    # Calls to the thread
+
+    def _put(self, event: _Requests | _Command | _Pause) -> None:
+        self._waiting.append(event)
+        if self._under_way is None:
+            self._begin_call()
+
+    def _begin_call(self) -> None:
+        """Begin with what waits next, if anything does: either requests, as many as a drain may
+        have, or something else."""
+        assert self._under_way is None
+        while self._waiting and not self._stopped:
+            first = self._waiting[0]
+            if type(first) is _Requests:
+                self._under_way = requests = self._take_requests()
+                self._call_began = self._clock.now()
+                began = self._clock.wall_milliseconds()
+                self._workers.start(partial(self._drain, requests, began))
+                return
+            del self._waiting[0]
+            if isinstance(first, _Command):
+                self._under_way = first
+                self._call_began = self._clock.now()
+                self._workers.start(partial(self._perform, first))
+                return
+            if isinstance(first, _Pause) and not first.begun.done():
+                self._under_way = first
+                first.begun.set_result(None)
+                return
+
+    def _take_requests(self) -> list[_Requests]:
+        """Return the requests that come next, as many as a drain may have."""
+        taken: list[_Requests] = []
+        size = 0
+        for event in self._waiting:
+            if type(event) is not _Requests or (taken and size + event.size > DRAIN_BYTES_MAX):
+                break
+            taken.append(event)
+            size += event.size
+            self._waiting_requests -= len(event.messages)
+        del self._waiting[: len(taken)]
+        return taken
+
+    def _end_call(self) -> None:
+        """Go on with what waits."""
+        self._under_way = None
+        self._call_began = None
+        if self._stopped:
+            self._drop_all()
+            return
+        if self._waiting:
+            self._begin_call()
+        if self._held and self._has_room:
+            self._release_held()
+
+    def _drain(self, requests: Sequence[_Requests], began: int) -> Callable[[], object]:
+        """Process requests; return what answers them on the loop. Runs in a thread, handed over at
+        time `began` of the wall clock."""
+        partition = self.partition
+        chain, journal = partition.log, partition.journal
+        try:
+            had_failed = partition.writer.failure is not None
+            synced = partition.counters.drains_synced
+            segment, following = chain.end
+            messages: list[StorageMessage] = []
+            for each in requests:
+                messages += each.messages
+            answers = Drain(partition, messages).run()
+            has_failed = partition.writer.failure is not None
+            now_segment, now_following = chain.end
+            self._next_transaction_id = now_following
+            notes = journal.take_notes() if journal.notes else ()
+            worked = None
+            if not has_failed and chain.is_open and (now_following != following or notes):
+                worked = LogWorked(
+                    journal.openings,
+                    segment,
+                    now_segment,
+                    TransactionId(following - 1),
+                    began,
+                    TransactionId(now_following - 1),
+                    self._clock.wall_milliseconds(),
+                    notes,
+                )
+            has_synced = partition.counters.drains_synced > synced
+            return partial(self._answer, answers, worked, has_synced, has_failed and not had_failed)
+        except Exception as error:
+            return partial(self._fail, error)
+
+    def _answer(
+        self,
+        answers: Sequence[StorageMessage],
+        worked: LogWorked | None,
+        has_synced: bool,
+        has_closed: bool,
+    ) -> None:
+        """Send the answers of a drain, and go on."""
+        requests = self._under_way
+        assert isinstance(requests, list)
+        assert self._call_began is not None
+        try:
+            now = self._clock.now()
+            if has_synced:
+                self._drain_seconds.add(now - self._call_began)
+            by_peer: dict[StoragePeer, list[StorageMessage]] = {}
+            position = 0
+            for each in requests:
+                end = position + len(each.messages)
+                by_peer.setdefault(each.peer, []).extend(answers[position:end])
+                position = end
+                self._unanswered_bytes -= each.size
+            self._under_way = []  # each request is answered once, whatever follows
+            for peer, its_answers in by_peer.items():
+                peer.send(its_answers)
+            if has_closed:
+                log.error("writer_closed partition=%d", self.partition.partition_id)
+                self._writer_closed()
+            if worked is not None:
+                if entries := self._pacing.step((worked,), now):
+                    # Before anything that waits; the answers to all that it tells of were sent.
+                    write = partial(self.partition.journal.write, entries, worked.segment_before)
+                    self._waiting.insert(0, _Command(write))
+                elif self._journal_timer is None:
+                    self._watch_journal()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._end_call()
+
+    def _perform(self, command: _Command) -> Callable[[], object]:
+        """Call a command's function; return what tells of its result. Runs in a thread."""
+        synced = self.partition.counters.drains_synced
+        error: Exception | None = None
+        result: object = None
+        try:
+            result = command.function()
+        except REFUSALS as refusal:
+            error = refusal
+        except Exception as bug:
+            return partial(self._fail, bug)
+        self._next_transaction_id = self.partition.log.next_transaction_id
+        has_synced = self.partition.counters.drains_synced > synced
+        return partial(self._tell_result, command, result, error, has_synced)
+
+    def _tell_result(
+        self, command: _Command, result: object, error: Exception | None, has_synced: bool
+    ) -> None:
+        if has_synced and self._call_began is not None:
+            self._drain_seconds.add(self._clock.now() - self._call_began)
+        if command.result is not None and not command.result.done():
+            if error is None:
+                command.result.set_result(result)
+            else:
+                command.result.set_exception(error)
+        self._end_call()
+
+    # The journal
 
     def _watch_journal(self) -> None:
         """Have what waits to be written be written in its time, if there is anything."""
@@ -278,10 +428,7 @@ class PartitionQueue:
             loop = asyncio.get_running_loop()
             self._journal_timer = loop.call_later(seconds, self._watch_journal)
             return
-        written: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        command = _Command(self._write_due, written)
-        self._unfinished[command] = None
-        self._mailbox.put(command)
+        self._put(_Command(self._write_due))
 
     def _write_due(self) -> None:
         entries = self._pacing.step((), self._clock.now())
@@ -299,32 +446,50 @@ class PartitionQueue:
 
         return await self.command(part)
 
-    async def _call(self, function: Callable[[], T]) -> T:
-        async with self.turn:
-            partition = self.partition
-            synced = partition.counters.drains_synced
-            began = self._call_began = self._clock.now()
-            try:
-                return await self._workers.run_blocking(function)
-            finally:
-                self._call_began = None
-                self._next_transaction_id = partition.log.next_transaction_id
-                if partition.counters.drains_synced > synced:
-                    self._drain_seconds.add(self._clock.now() - began)
+    # The end
 
-    async def _perform(self, command: _Command) -> None:
-        if self._stopped:
-            _drop(command)
-            return
-        try:
-            result = await self._call(command.function)
-        except REFUSALS as error:
-            if not command.result.done():
-                command.result.set_exception(error)
-        else:
-            if not command.result.done():
-                command.result.set_result(result)
-        del self._unfinished[command]
+    def _fail(self, error: Exception) -> None:
+        """End the partition: a bug has shown itself. Requests under way may have been carried
+        out."""
+        log.error("partition_failed partition=%d", self.partition.partition_id, exc_info=error)
+        self.failed = error
+        under_way, self._under_way = self._under_way, None
+        waiting, self._waiting = self._waiting, []
+        self._call_began = None
+        self._next_transaction_id = self.partition.log.next_transaction_id
+        first = under_way if isinstance(under_way, list) else [under_way]
+        for event in (*first, *waiting):
+            if isinstance(event, _Requests):
+                self._refuse_requests(event, error)
+            elif event is not None:
+                event.refuse(self._refusal(error))
+        self._forget_waiting()
+        self._tell_failed(error)
+
+    def _drop_all(self) -> None:
+        """Refuse commands because the node stops; the senders of requests find their connections
+        lost."""
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            if not isinstance(event, _Requests):
+                event.refuse(_stopping())
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self._waiting_requests = self._unanswered_bytes = 0
+        if self._journal_timer is not None:
+            self._journal_timer.cancel()
+            self._journal_timer = None
+        self._release_held()
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, []
+        for peer in held:
+            peer.release()
+
+    def _refuse_requests(self, requests: _Requests, error: Exception) -> None:
+        refusal = self._refusal(error)
+        requests.peer.send([failure(message, refusal) for message in requests.messages])
 
     def _refusal(self, error: Exception) -> UnavailableError:
         return UnavailableError(
@@ -332,40 +497,6 @@ class PartitionQueue:
             f" started again: {error!r}"
         )
 
-    def _refuse(self, event: PartitionRequest | _Command, error: Exception) -> None:
-        """Answer that the partition has failed; the request may have been carried out."""
-        if isinstance(event, PartitionRequest):
-            event.peer.send([failure(event.message, self._refusal(error))])
-        elif not event.result.done():
-            event.result.set_exception(self._refusal(error))
-
-
-def _in_turn(
-    events: Sequence[PartitionRequest | _Command],
-) -> list[_Command | list[PartitionRequest]]:
-    """Return the events in order, with the requests between two commands together, as far as a
-    drain's bound allows."""
-    works: list[_Command | list[PartitionRequest]] = []
-    size = 0
-    for event in events:
-        last = works[-1] if works else None
-        if isinstance(event, _Command):
-            works.append(event)
-        elif isinstance(last, list) and size + event.size <= DRAIN_BYTES_MAX:
-            last.append(event)
-            size += event.size
-        else:
-            works.append([event])
-            size = event.size
-    return works
-
 
 def _stopping() -> UnavailableError:
     return UnavailableError("the storage node is stopping")
-
-
-def _drop(event: PartitionRequest | _Command) -> None:
-    """Refuse a command because the node stops; the sender of a request finds its connection
-    lost."""
-    if isinstance(event, _Command) and not event.result.done():
-        event.result.set_exception(_stopping())

@@ -102,13 +102,21 @@ class Writer:
             raise _closed(self.failure)
         if self.space is not None:
             self.space.check(len(batch.block))
-        self.carry_out(self._log.write, batch)
+        try:
+            self._log.write(batch)
+        except SegmentFailedError as error:
+            self.failure = error
+            raise
 
     def sync(self) -> None:
         """Return once all that was written is durable. Raises SegmentFailedError."""
         if self.failure is not None:
             raise _closed(self.failure)
-        self.carry_out(self._log.sync)
+        try:
+            self._log.sync()
+        except SegmentFailedError as error:
+            self.failure = error
+            raise
 
     def repair(self, batch: RecordBatch) -> None:
         """Durably replace damaged records by `batch`, from the first record of a damaged range on.
@@ -401,10 +409,11 @@ class StoragePartition:
         "Sessions"; the order of the checks is the original's.
         """
         info, fence = self.promises.info_and_fence()
-        if not info.is_assigned:
-            raise not_assigned(self.partition_id)
         offline = is_offline(request)
-        check_access(info, request, offline=offline)
+        if offline or not info.is_serving:
+            if not info.is_assigned:
+                raise not_assigned(self.partition_id)
+            check_access(info, request, offline=offline)
         session_id = request.session_id
         expected = info.session_id if offline else max(self.announced_session_id, fence)
         if session_id != expected:
@@ -412,7 +421,8 @@ class StoragePartition:
                 f"ConcurrentUpdate: session ID of partition {self.partition_id} has changed to"
                 f" {expected}, the request's is {session_id}"
             )
-        self.check_healthy()
+        if self.damage is not None:
+            self.check_healthy()
         if not offline and session_id > fence:
             self.writer.carry_out(self.promises.raise_fence, session_id)
             self.journal.note(SessionFenced(session_id, self._wall_milliseconds()))

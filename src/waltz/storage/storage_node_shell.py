@@ -1,4 +1,4 @@
-"""A storage node: its directory, its two ports, and one task per partition.
+"""A storage node: its directory, its two ports, and one queue per partition.
 
 Owns the start and the end of all that. The ports are in `storage_ports_shell.py`, requests wait in
 `partition_queue_shell.py`, and the node's own work is in `upkeep_shell.py`.
@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -96,7 +95,6 @@ class StorageNode:
         self._config = config
         self._control_file: ControlFile | None = None
         self._queues: dict[PartitionId, PartitionQueue] = {}
-        self._tasks: list[asyncio.Task[None]] = []
         self._upkeep: Upkeep | None = None
         self._upkeep_task: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
@@ -203,11 +201,9 @@ class StorageNode:
         for listener in self._listeners:
             await listener.close()
         await self._stop_upkeep()
-        stopping = zip(self._queues.values(), self._tasks, strict=True)
-        await asyncio.gather(*(_stop_queue(queue, task) for queue, task in stopping))
+        await asyncio.gather(*map(_stop_queue, self._queues.values()))
         self._ports.close_connections()
         self._queues.clear()
-        self._tasks.clear()
         if self._growth is not None:
             await self._growth.stop()
         if self._control_file is not None:
@@ -268,18 +264,15 @@ class StorageNode:
 
     def _add_queue(self, partition: StoragePartition) -> PartitionQueue:
         assert self._upkeep is not None
-        queue = PartitionQueue(self._host, partition, self._upkeep.look_soon)
+        queue = PartitionQueue(self._host, partition, self._upkeep.look_soon, self._note_failure)
         self._queues[partition.partition_id] = queue
-        task = asyncio.create_task(queue.run())
-        task.add_done_callback(partial(self._note_end, queue))
-        self._tasks.append(task)
         return queue
 
-    def _note_end(self, queue: PartitionQueue, _: asyncio.Task[None]) -> None:
+    def _note_failure(self, error: Exception) -> None:
         """End the node after a partition's failure if the configuration says so. Else a partition,
         which fails only by a bug, ends alone."""
-        if queue.failed is not None and self._config.ends_with_partition:
-            self._error = queue.failed
+        if self._config.ends_with_partition:
+            self._error = error
             self._ended.set()
 
     async def _run_upkeep(self) -> None:
@@ -315,10 +308,9 @@ class StorageNode:
             return self._queues.get(partition_id) or self._add_queue(partition)
 
 
-async def _stop_queue(queue: PartitionQueue, task: asyncio.Task[None]) -> None:
-    if not task.done():
+async def _stop_queue(queue: PartitionQueue) -> None:
+    if queue.failed is None:
         try:
             await queue.stop()
         except WaltzError as error:
             log.warning("close_failed error=%s", error)
-        await task

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from waltz.storage.administration import admin_failure, check_count, check_key
 from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions_shell import FarSessions
-from waltz.storage.partition_queue_shell import PartitionQueue, PartitionRequest, StoragePeer
+from waltz.storage.partition_queue_shell import PartitionQueue, StoragePeer
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
     ADMIN_CODEC,
@@ -50,6 +50,84 @@ NOBODY: Final = (NO_SESSION, -1, PartitionId(-1))
 """Session, sequence number and partition in every answer to an open request."""
 
 NOT_OPENED: Final = "an open request must come first on a connection"
+
+
+Take = Callable[[StoragePeer, Sequence[Message], int], int]
+"""Takes messages from an index on; returns the index of the first that has to wait for something,
+or the number of all."""
+
+Receive = Callable[[StoragePeer, Message], Awaitable[None]]
+
+
+class _Arrivals:
+    """The messages that arrive from one peer: taken at once, or left to the task, in order."""
+
+    def __init__(self, peer: StoragePeer, take: Take) -> None:
+        self._peer = peer
+        self._take = take
+        self._left: Sequence[Message] = ()
+        """The messages of the newest read, if any of them is left to the task."""
+        self._position = 0
+        """Index of the first of these that is left; while there is one the peer is held."""
+        self._unfinished_bytes = 0
+        """The bytes of a message that is not whole yet, as the connection was told last."""
+        self._fault: RemoteProtocolError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        """Resolved once something is left to the task, or nothing more will be."""
+
+    def take(self, data: bytes) -> None:
+        """Take what has arrived; no bytes are the end of the connection."""
+        peer = self._peer
+        if peer.is_gone or not data:
+            self._end()
+            return
+        frames = peer.link.frames
+        try:
+            messages = peer.link.receive(data)
+        except RemoteProtocolError as error:
+            self._fault = error
+            self._end()
+            return
+        if frames.unfinished_bytes != self._unfinished_bytes:
+            self._unfinished_bytes = frames.unfinished_bytes
+            peer.connection.note_held(frames.unfinished_bytes)
+        position = self._take(peer, messages, 0)
+        if position < len(messages):
+            peer.hold()
+            self._left, self._position = messages, position
+            peer.connection.note_held(frames.unfinished_bytes + len(data))
+            self._wake()
+
+    async def next_left(self) -> Message | None:
+        """Return the message that waits for the task, once there is one; None: the connection has
+        ended. Raises RemoteProtocolError: what arrived is no message."""
+        while self._position == len(self._left):
+            if self._fault is not None:
+                raise self._fault
+            if self._peer.is_gone:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return None if self._peer.is_gone else self._left[self._position]
+
+    def go_on(self) -> None:
+        """Take the messages after the one that the task has handled; then read on."""
+        peer = self._peer
+        if peer.is_gone:
+            return
+        self._position = self._take(peer, self._left, self._position + 1)
+        if self._position == len(self._left):
+            self._left, self._position = (), 0
+            peer.connection.note_held(peer.link.frames.unfinished_bytes)
+            peer.release()
+
+    def _end(self) -> None:
+        self._peer.is_gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class StoragePorts:
@@ -91,37 +169,31 @@ class StoragePorts:
     def serve_data(self, connection: Connection) -> Awaitable[None]:
         codec = STORAGE_CODEC.up_to(self._protocol_version_max)
         peer = StoragePeer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
-        return self._serve(peer, self._receive)
+        return self._serve(peer, self._take, self._receive)
 
     def serve_admin(self, connection: Connection) -> Awaitable[None]:
         peer = StoragePeer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
-        return self._serve(peer, self._receive_admin)
+        return self._serve(peer, _take_none, self._receive_admin)
 
-    async def _serve(
-        self, peer: StoragePeer, receive: Callable[[StoragePeer, Message], Awaitable[None]]
-    ) -> None:
-        connection, link = peer.connection, peer.link
-        seconds = self._handshake_seconds
+    async def _serve(self, peer: StoragePeer, take: Take, receive: Receive) -> None:
+        """Serve a peer until its connection ends. `take` is called with what each read brings; what
+        it leaves waits for something, and so does the peer while this task handles it."""
+        arrivals = _Arrivals(peer, take)
         self._peers[peer] = None
         try:
-            connection.write(link.hello())
-            async with asyncio.timeout(seconds) as patience:
-                while not peer.is_gone:
+            peer.connection.write(peer.link.hello())
+            peer.connection.hand_over(arrivals.take)
+            async with asyncio.timeout(self._handshake_seconds) as patience:
+                while (message := await arrivals.next_left()) is not None:
                     was_opened = peer.is_opened
-                    if not (data := await connection.read(link.frames.wanted_bytes)):
-                        break
-                    connection.note_held(link.frames.unfinished_bytes + len(data))
-                    for message in link.receive(data):
-                        if not peer.is_gone:
-                            await receive(peer, message)
-                    connection.note_held(link.frames.unfinished_bytes)
+                    await receive(peer, message)
                     if peer.is_opened and not was_opened:
                         patience.reschedule(None)
-                    await connection.drain()
+                    arrivals.go_on()
         except TimeoutError:
             self._peer_log.warning(
                 "connection_refused peer=%s error=no Hello and open request in %g s",
-                peer.connection.peer, seconds,
+                peer.connection.peer, self._handshake_seconds,
             )  # fmt: skip
         except RemoteProtocolError as error:
             self._peer_log.warning(
@@ -131,7 +203,32 @@ class StoragePorts:
             peer.is_gone = True
             self._peers.pop(peer, None)
 
+    def _take(self, peer: StoragePeer, messages: Sequence[Message], position: int) -> int:
+        """Put requests into the queues of their partitions, as far as nothing has to be asked
+        first."""
+        if not peer.is_opened:
+            return position
+        if self.is_stopping:
+            return len(messages)  # the connection ends without an answer: the outcome is unknown
+        requests: dict[PartitionQueue, list[StorageMessage]] = {}
+        for message in messages[position:]:
+            assert isinstance(message, StorageMessage)
+            queue = self._queues.get(message.partition_id)
+            if type(message) is OpenRequest:
+                break
+            if queue is None:
+                peer.send([failure(message, not_assigned(message.partition_id))])
+            elif message.session_id > queue.partition.announced_session_id:
+                break
+            else:
+                requests.setdefault(queue, []).append(message)
+            position += 1
+        for queue, its_requests in requests.items():
+            queue.put(peer, its_requests)
+        return position
+
     async def _receive(self, peer: StoragePeer, message: Message) -> None:
+        """Open the connection, or admit a session that is new to the partition."""
         assert isinstance(message, StorageMessage)
         if type(message) is OpenRequest:
             refusal = await self._refusal_to_open(peer, message)
@@ -141,24 +238,19 @@ class StoragePorts:
                 peer.send([FailureResponse(*NOBODY, error_text(refusal), ())])
             peer.is_gone = refusal is not None
             return
-        if self.is_stopping:
-            return  # the connection ends without an answer: the outcome is unknown
-        queue = self._queues.get(message.partition_id)
         if not peer.is_opened:
             peer.send([failure(message, StorageError(NOT_OPENED))])
-        elif queue is None:
-            peer.send([failure(message, not_assigned(message.partition_id))])
+            return
+        queue = self._queues.get(message.partition_id)
+        if queue is None:
+            return  # the node has stopped meanwhile
+        try:
+            await self._announce(queue, message.session_id)
+        except StorageError as error:
+            self._peer_log.warning("session_refused peer=%s error=%s", peer.connection.peer, error)
+            peer.send([failure(message, error)])
         else:
-            try:
-                if message.session_id > queue.partition.announced_session_id:
-                    await self._announce(queue, message.session_id)
-            except StorageError as error:
-                self._peer_log.warning(
-                    "session_refused peer=%s error=%s", peer.connection.peer, error
-                )
-                peer.send([failure(message, error)])
-            else:
-                await queue.put(PartitionRequest(peer, message))
+            queue.put(peer, [message])
 
     async def _announce(self, queue: PartitionQueue, session_id: SessionId) -> None:
         """Let a session that is new to the partition fence out all lower ones. Raises StorageError:
@@ -206,3 +298,8 @@ class StoragePorts:
         peer.is_opened = True
         peer.link.opened()
         return None
+
+
+def _take_none(_: StoragePeer, __: Sequence[Message], position: int) -> int:
+    """Leave all requests of tools to the task of their connection."""
+    return position

@@ -69,12 +69,15 @@ class RealFile:
         return b"".join(parts)
 
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
-        rest = memoryview(data).cast("B")
+        written = os.pwrite(self._descriptor, data, offset)
+        if written == len(data) and type(data) is bytes:
+            return
+        rest = memoryview(data).cast("B")[written:]
         while rest:
-            written = os.pwrite(self._descriptor, rest, offset)
             if written == 0:
                 raise OSError(errno.EIO, "nothing was written", self._path)
             offset += written
+            written = os.pwrite(self._descriptor, rest, offset)
             rest = rest[written:]
 
     def truncate(self, size: int) -> None:

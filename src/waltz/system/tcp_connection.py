@@ -135,6 +135,8 @@ class TcpConnection(asyncio.Protocol):
         self.trouble = ""
         self._receive: Callable[[bytes], None] | None = None
         """Called with bytes that arrive; None: they wait for `read`."""
+        self._is_held = False
+        """Whether `pause_reading` holds what arrives back from `_receive`."""
         self._received = ReceivedBytes()
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
@@ -192,14 +194,12 @@ class TcpConnection(asyncio.Protocol):
                 self._plain_refused()
         self._has_heard = True
         if data and not self._ended:
-            if self._receive is not None:
+            if self._receive is not None and not self._is_held:
                 self._receive(data)
             else:
                 self._received.keep(data)
-                too_much = self._received.byte_count > READ_BYTES_MAX
-                if too_much and self._transport and not self._reading_paused:
-                    self._reading_paused = True
-                    self._transport.pause_reading()
+                if self._received.byte_count > READ_BYTES_MAX:
+                    self._pace()
                 # A peer that sends byte by byte must not cost as much per byte as per message.
                 self._unweighed += len(data)
                 if self._unweighed >= UNWEIGHED_BYTES_MAX:
@@ -239,9 +239,11 @@ class TcpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self._pace()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._pace()
         self._weigh()
         self._wake_drainers()
 
@@ -327,18 +329,40 @@ class TcpConnection(asyncio.Protocol):
         while received.byte_count < wanted and not self._ended:
             await received.expect(wanted)
         data = received.take()
-        if self._reading_paused and self._transport and not self._transport.is_closing():
-            self._reading_paused = False
-            self._transport.resume_reading()
+        if self._reading_paused:
+            self._pace()
         return data
 
     def hand_over(self, receive: Callable[[bytes], None]) -> None:
-        received = self._received.take_all()
         self._receive = receive
-        if received:
-            receive(received)
         if self._ended:
             self._loop.call_soon(receive, b"")
+        self.resume_reading()
+
+    def pause_reading(self) -> None:
+        self._is_held = True
+        self._pace()
+
+    def resume_reading(self) -> None:
+        self._is_held = False
+        if self._receive is not None and (received := self._received.take_all()):
+            self._receive(received)
+        self._pace()
+
+    def _pace(self) -> None:
+        """Pause or resume the reading of the socket, as it is due now."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._receive is None:
+            is_due = self._received.byte_count > READ_BYTES_MAX
+        else:
+            is_due = self._is_held or (self._door is not None and self._writing_paused)
+        if is_due != self._reading_paused:
+            self._reading_paused = is_due
+            if is_due:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
         # Messages of all partitions to one peer in one turn of the loop leave with one call to the
@@ -349,6 +373,12 @@ class TcpConnection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
+
+    def send(self, data: bytes) -> None:
+        if not self._ended:
+            self._outgoing.append(data)
+            self._outgoing_bytes += len(data)
+            self.flush()
 
     def flush(self) -> None:
         if not self._is_open:

@@ -7,15 +7,16 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from waltz.limits import WORKER_THREADS_MAX
 
 T = TypeVar("T")
 
-_Call: TypeAlias = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+_Call: TypeAlias = "tuple[Callable[[], Callable[[], object]], asyncio.AbstractEventLoop, Context]"
 _Calls: TypeAlias = "SimpleQueue[_Call | None]"
 
 
@@ -50,19 +51,27 @@ class RealWorkers:
         if not daemon:
             atexit.register(self._finish)
 
-    async def run_blocking(self, function: Callable[[], T]) -> T:
-        """Run `function` in a thread and return its result. Raises RuntimeError: closed."""
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[T] = loop.create_future()
+    def start(self, function: Callable[[], Callable[[], object]]) -> None:
+        """Run `function` in a thread, then what it returns on the running loop, unless that is gone
+        by then. Raises RuntimeError: closed."""
+        call = function, asyncio.get_running_loop(), copy_context()
         with self._changing:
             if self._closed:
                 raise RuntimeError("the workers are closed; no call can be handed to them")
-            if self._idle:
-                self._idle.pop().put((function, waiting, loop))
-            elif len(self._threads) < self._threads_max:
-                self._start_thread((function, waiting, loop))
-            else:
-                self._waiting.append((function, waiting, loop))
+            if not self._idle:
+                if len(self._threads) < self._threads_max:
+                    self._start_thread(call)
+                else:
+                    self._waiting.append(call)
+                return
+            calls = self._idle.pop()
+        # Last: the thread that wakes needs the interpreter, which its caller may be about to leave.
+        calls.put(call)
+
+    async def run_blocking(self, function: Callable[[], T]) -> T:
+        """Run `function` in a thread and return its result. Raises RuntimeError: closed."""
+        waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.start(partial(_outcome, function, waiting))
         return await waiting
 
     def close(self) -> None:
@@ -94,8 +103,15 @@ class RealWorkers:
 
     def _run(self, calls: _Calls) -> None:
         while (call := calls.get()) is not None:
-            _carry_out(*call, partial(self._free, calls))
-            del call
+            function, loop, context = call
+            then = function()
+            # First, so that a caller that makes its next call at once finds this thread.
+            self._free(calls)
+            try:
+                loop.call_soon_threadsafe(then, context=context)
+            except RuntimeError:
+                pass  # the loop is gone
+            del call, function, loop, context, then
 
     def _free(self, calls: _Calls) -> None:
         """Give the idle thread of queue `calls` a call that waits, or let it end or wait."""
@@ -108,31 +124,18 @@ class RealWorkers:
                 self._idle.append(calls)
 
 
-def _carry_out(
-    function: Callable[[], T],
-    waiting: asyncio.Future[T],
-    loop: asyncio.AbstractEventLoop,
-    free: Callable[[], None],
-) -> None:
-    """Run `function` and pass its result to `waiting` on its loop, which may be gone by then.
-
-    `free` is called first, so that a caller that makes its next call at once finds this thread."""
+def _outcome(function: Callable[[], T], waiting: asyncio.Future[T]) -> Callable[[], object]:
+    """Run `function` unless nobody waits any more; return what tells `waiting` of the result."""
     if waiting.cancelled():
-        free()
-        return
-    tell: Callable[[asyncio.Future[T], Any], None] = _tell
-    outcome: Any
+        return _tell_nobody
     try:
-        outcome = function()
+        return partial(_tell, waiting, function())
     except BaseException as error:
-        tell, outcome = _tell_error, error
-    free()
-    try:
-        loop.call_soon_threadsafe(tell, waiting, outcome)
-    except RuntimeError:
-        pass
-    finally:
-        del outcome  # an error holds this frame, by its traceback
+        return partial(_tell_error, waiting, error)
+
+
+def _tell_nobody() -> None:
+    """The caller has been cancelled."""
 
 
 def _tell(waiting: asyncio.Future[T], result: T) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
+from waltz.arrays import np
+from waltz.errors import LocalProtocolError
 from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.record import Record, RecordBatch
 from waltz.types import ClientId, PartitionId, SessionId, TransactionId
@@ -35,7 +37,15 @@ from waltz.wire.fields import (
 )
 from waltz.wire.frame import encode_frame
 from waltz.wire.header_columns import HEADER_COLUMNS, HEADER_ROWS, HeaderColumns
-from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
+from waltz.wire.message import (
+    Codec,
+    FastPath,
+    Message,
+    Refusal,
+    message,
+    message_fields,
+    since,
+)
 from waltz.wire.records import (
     DAMAGED_RANGES,
     RECORD,
@@ -73,6 +83,12 @@ CLIENT_NOTES_MAX: Final = 1_000
 """Clients in one request to note them."""
 
 _APPEND_START: Final = struct.Struct(">Bqqi")
+_ONE_RECORD: Final = struct.Struct("<qIII")
+"""The fields before the block of one record: first transaction ID, count, size, where it starts."""
+
+_ONE_RECORD_BYTES: Final = _APPEND_START.size + _ONE_RECORD.size + 1
+"""The bytes of an append of one record, but for the record: the last one says whether it is
+offline."""
 
 
 @message_fields
@@ -148,6 +164,33 @@ def append_frame(
     """
     start = _APPEND_START.pack(AppendRecordsRequest.CODE, session_id, sequence_number, partition_id)
     return encode_frame(STORAGE_MAGIC, version, (start, *body))
+
+
+def _encode_append(message: AppendRecordsRequest, version: int) -> bytes | None:
+    if version < BLOCKS_SINCE or message.offline:
+        return None
+    try:
+        body = append_body(message.records)
+        head = message.session_id, message.sequence_number, message.partition_id
+        return append_frame(version, *head, body)
+    except (LocalProtocolError, struct.error):
+        return None
+
+
+def _decode_append(body: bytes, version: int) -> AppendRecordsRequest | None:
+    """Decode the append of one record, whose price is mostly that of its parts."""
+    if version < BLOCKS_SINCE or len(body) < _ONE_RECORD_BYTES:
+        return None
+    first, count, size, start = _ONE_RECORD.unpack_from(body, _APPEND_START.size)
+    if count != 1 or start or len(body) != _ONE_RECORD_BYTES + size:
+        return None
+    block = body[_ONE_RECORD_BYTES - 1 : -1]
+    records = RecordBatch(TransactionId(first), block, np.array((0, size), np.int64))
+    if records.fault(with_data=True) is not None:
+        return None
+    _, session_id, sequence_number, partition_id = _APPEND_START.unpack_from(body)
+    is_offline = body[-1] == 1
+    return AppendRecordsRequest(session_id, sequence_number, partition_id, records, is_offline)
 
 
 @message(7)
@@ -328,4 +371,5 @@ STORAGE_CODEC: Final = Codec(
         AcceptDamageRequest,
         NoteClientsRequest,
     ),
+    (FastPath(AppendRecordsRequest, _encode_append, _decode_append),),
 )

@@ -92,6 +92,11 @@ class PartitionInfo:
     def is_assigned(self) -> bool:
         return bool(self.flags & ASSIGNED)
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the replica is assigned, and takes reads and writes."""
+        return self.flags & (AVAILABLE | READS_DIFFER | ASSIGNED) == AVAILABLE | ASSIGNED
+
     def with_flag(self, flag: int, is_set: bool) -> PartitionInfo:
         return replace(self, flags=self.flags | flag if is_set else self.flags & ~flag)
 

@@ -54,12 +54,12 @@ class JournalPacing:
     def __init__(self) -> None:
         self._opening: int | None = None
         """The opening of the log that the journal has an entry of."""
-        self._pending: DurableTime | None = None
-        """The time of the newest records, while no entry names them."""
+        self._pending: TransactionId | None = None
+        """The newest record, while no entry names it."""
         self._next_at = 0.0
         """From when on another pair is due."""
         self._latest: int | None = None
-        """The last reading of the wall clock."""
+        """The last reading of the wall clock: when the newest record was durable."""
         self._set_back: ClockSetBack | None = None
         """The wall clock was set back since the last entry."""
 
@@ -83,8 +83,10 @@ class JournalPacing:
         pending, self._pending = self._pending, None
         if pending is None:
             return ()
+        assert self._latest is not None
+        newest = DurableTime(pending, self._latest, 0)
         set_back, self._set_back = self._set_back, None
-        return (pending,) if set_back is None else (set_back, pending)
+        return (newest,) if set_back is None else (set_back, newest)
 
     def _take(self, event: LogWorked, now: float, entries: list[JournalEntry]) -> None:
         if event.last == event.last_before and not event.notes:
@@ -97,8 +99,14 @@ class JournalPacing:
             event.last == event.last_before
             or (now < self._next_at and event.segment == event.segment_before)
         ) and not (event.notes and _is_urgent(event.notes)):
-            self._defer(event)
             entries += event.notes
+            if event.last != event.last_before:
+                latest = self._latest
+                if (latest is not None and event.began < latest) or event.ended < event.began:
+                    self._set_back = set_back_between(event.began, event.ended) or set_back_between(
+                        latest, event.began
+                    )
+                self._latest, self._pending = event.ended, event.last
             return
         else:
             set_back = set_back_between(self._latest, event.began) or self._set_back
@@ -115,21 +123,9 @@ class JournalPacing:
         self._pending = self._set_back = None
         self._next_at = now + PACE_SECONDS
 
-    def _defer(self, event: LogWorked) -> None:
-        if event.last == event.last_before:
-            return
-        latest = self._latest
-        if (latest is not None and event.began < latest) or event.ended < event.began:
-            self._set_back = (
-                set_back_between(event.began, event.ended)
-                or set_back_between(latest, event.began)
-            )  # fmt: skip
-        self._latest = event.ended
-        self._pending = DurableTime(event.last, event.ended, 0)
-
     def check_invariants(self) -> None:
         assert self._pending is None or self._opening is not None
-        assert self._pending is None or self._pending.milliseconds == self._latest
+        assert self._pending is None or self._latest is not None
 
 
 def _is_urgent(notes: Sequence[JournalEntry]) -> bool:

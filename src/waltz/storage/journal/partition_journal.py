@@ -65,7 +65,8 @@ class PartitionJournal:
         self._failed: TransactionId | None = None
         """The newest segment, if its journal has failed."""
         self._has_logged = False
-        self._notes: list[JournalEntry] = []
+        self.notes: list[JournalEntry] = []
+        """Entries noted since `take_notes` was called last."""
         self._session: SessionBegan | None = None
         """The session that has started here and was not fenced since."""
         self._clients: list[ClientNoted] = []
@@ -78,11 +79,11 @@ class PartitionJournal:
         """Note that the log was opened, or closed: nothing is known of what was written before."""
         self.openings += 1
         self._file = self._failed = self._session = None
-        self._notes.clear()
+        self.notes.clear()
 
     def note(self, entry: JournalEntry) -> None:
         """Remember an entry of the drain under way."""
-        self._notes.append(entry)
+        self.notes.append(entry)
 
     def note_clients(self, notes: Sequence[ClientNoted]) -> None:
         """Remember those of the clients that were not noted before with the same texts."""
@@ -91,12 +92,12 @@ class PartitionJournal:
             shown = ClientNoted._make([*note[:2], *map(note_text, note[2:])])
             if known.get(shown.client_id) != shown[2:]:
                 known[shown.client_id] = shown[2:]
-                self._notes.append(shown)
+                self.notes.append(shown)
 
     def take_notes(self) -> tuple[JournalEntry, ...]:
         """Return what was noted since the last call."""
-        notes = tuple(self._notes)
-        self._notes.clear()
+        notes = tuple(self.notes)
+        self.notes.clear()
         return notes
 
     # Writing

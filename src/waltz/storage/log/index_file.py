@@ -9,6 +9,7 @@ Source: Waltz Internals, "Segment Index File".
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,13 @@ INDEX_PREALLOCATED_BYTES: Final = 8 * 64_000
 """Bytes reserved ahead of the end of an index file: as many as are written between two syncs."""
 
 
-ENTRY_BYTES: Final = 8
+ENTRY: Final = struct.Struct(">q")
+ENTRY_BYTES: Final = ENTRY.size
+
+
+def index_entries(offsets: NDArray[np.int64]) -> bytes:
+    """Return the entries of records at these offsets."""
+    return offsets.astype(">i8").tobytes()
 
 
 class IndexFile:
@@ -36,6 +43,8 @@ class IndexFile:
         self._first = first_transaction_id
         self._header_bytes = header_bytes
         self._preallocation = Preallocation(file)
+        self.reserved_count = 0
+        """Entries that space is reserved for."""
         self.is_synced = False
         """Whether all entries are known to be durable."""
         self.count = max(0, file.size() - header_bytes) // ENTRY_BYTES
@@ -77,12 +86,12 @@ class IndexFile:
             self._preallocation.cover(
                 end, ahead=INDEX_PREALLOCATED_BYTES, limit=end + INDEX_PREALLOCATED_BYTES
             )
+        self.reserved_count = (self._preallocation.end - self._header_bytes) // ENTRY_BYTES
 
-    def write(self, start: int, offsets: NDArray[np.int64]) -> None:
-        """Write `offsets` as the entries from the zero-based `start` on; their records are synced
-        already. Return once the new entries up to the last multiple are durable."""
-        data = memoryview(offsets.astype(">i8").tobytes())
-        count = offsets.size
+    def write(self, start: int, entries: bytes) -> None:
+        """Write `entries` from the zero-based `start` on; their records are synced already. Return
+        once the new entries up to the last multiple are durable."""
+        count = len(entries) // ENTRY_BYTES
         position = 0
         while position < count:
             place = start + position
@@ -90,7 +99,8 @@ class IndexFile:
             end = min(count, position + room)
             self.is_synced = False
             self.file.write_at(
-                self._offset(place), data[ENTRY_BYTES * position : ENTRY_BYTES * end]
+                self._header_bytes + ENTRY_BYTES * place,
+                entries[ENTRY_BYTES * position : ENTRY_BYTES * end],
             )
             if start + end > self.count:
                 self.count = start + end
@@ -99,8 +109,9 @@ class IndexFile:
             position = end
 
     def put(self, start: int, offsets: NDArray[np.int64]) -> None:
-        """Write `offsets` as `write` does; return once all entries are durable."""
-        self.write(start, offsets)
+        """Write the entries of records at `offsets` as `write` does; return once all entries are
+        durable."""
+        self.write(start, index_entries(offsets))
         self.sync()
 
     def sync(self) -> None:
@@ -111,6 +122,7 @@ class IndexFile:
 
     def resize(self, count: int) -> None:
         """Cut or lengthen the file, durably, to `count` entries; new entries are holes."""
+        self.reserved_count = 0
         self._preallocation.truncate(self._offset(count))
         self.file.sync()
         self.is_synced = True
@@ -118,6 +130,7 @@ class IndexFile:
 
     def give_back(self) -> None:
         """Release the space reserved ahead."""
+        self.reserved_count = 0
         self._preallocation.give_back(self._offset(self.count))
 
     def close(self) -> None:

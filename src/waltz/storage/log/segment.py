@@ -40,7 +40,7 @@ from waltz.record import (
     empty_batch,
 )
 from waltz.storage.directory.space import is_no_space
-from waltz.storage.log.index_file import ENTRY_BYTES, IndexFile
+from waltz.storage.log.index_file import ENTRY, ENTRY_BYTES, IndexFile, index_entries
 from waltz.storage.log.preallocation import Preallocation, data_bytes_ahead
 from waltz.types import PartitionId, TransactionId
 
@@ -195,8 +195,8 @@ class Segment:
         self.data_file = data_file
         self._preallocation = Preallocation(data_file)
         self._indexed_count = index.count
-        self._not_indexed: list[NDArray[np.int64]] = []
-        """Offsets of the records from `_indexed_count` on, which have no entry yet."""
+        self._not_indexed: list[bytes] = []
+        """The entries of the records from `_indexed_count` on, which are not written yet."""
         self.durable_next = self.next_transaction_id
         """One past the last record that is synced."""
         self.durable_size = size
@@ -216,16 +216,22 @@ class Segment:
             raise self._closed()
         assert batch.first_transaction_id == self.next_transaction_id
         assert not self.has_lost_end
-        end = self.size + len(batch.block)
-        count = batch.count
-        self._reserve(count, self.next_transaction_id + count, end, threshold)
+        start, count = self.size, batch.count
+        end = start + len(batch.block)
+        following = TransactionId(self.next_transaction_id + count)
+        needed = following - self.first_transaction_id
+        if end > self._preallocation.end or needed > self.index.reserved_count:
+            self._reserve(count, needed, end, threshold)
         try:
-            self.data_file.write_at(self.size, batch.block)
+            self.data_file.write_at(start, batch.block)
         except OSError as error:
             self._fail(f"write of {count} records", error)
-        self._not_indexed.append(batch.offsets[:-1] + self.size)
+        # Most drains are of one record, for which an array would cost more than the write.
+        self._not_indexed.append(
+            ENTRY.pack(start) if count == 1 else index_entries(batch.offsets[:-1] + start)
+        )
         self.size = end
-        self.next_transaction_id = TransactionId(self.next_transaction_id + count)
+        self.next_transaction_id = following
 
     def sync(self) -> None:
         """Return once everything written is durable. That takes one sync, and now and then a second
@@ -244,11 +250,8 @@ class Segment:
         self._bytes_to_index += self.size - self.durable_size
         self.durable_size = self.size
         self.durable_next = self.next_transaction_id
-        fresh = self._not_indexed
         try:
-            self.index.write(
-                self._indexed_count, fresh[0] if len(fresh) == 1 else np.concatenate(fresh)
-            )
+            self.index.write(self._indexed_count, b"".join(self._not_indexed))
             if self._bytes_to_index >= INDEX_SYNC_BYTES:
                 self.index.sync()
         except OSError as error:
@@ -485,7 +488,8 @@ class Segment:
         indexed = max(0, min(end, self._indexed_count) - start)
         parts = [self.index.entries(start, indexed)]
         if indexed < count + 1:
-            rest = np.concatenate([*self._not_indexed, np.array([self.size], np.int64)])
+            entries = b"".join(self._not_indexed) + ENTRY.pack(self.size)
+            rest = np.frombuffer(entries, ">i8").astype(np.int64)
             skipped = start + indexed - self._indexed_count
             parts.append(rest[skipped : skipped + count + 1 - indexed])
         offsets = np.concatenate(parts)
@@ -503,13 +507,13 @@ class Segment:
             )
         return offsets
 
-    def _reserve(self, count: int, following: int, end: int, threshold: int) -> None:
-        """Reserve space for `count` records before `following`, the last of which ends at byte
-        `end`."""
+    def _reserve(self, count: int, needed: int, end: int, threshold: int) -> None:
+        """Reserve space for `count` more records, the last of which ends at byte `end`, and for
+        `needed` entries of the index."""
         try:
             if end > self._preallocation.end:
                 self._preallocation.cover(end, ahead=data_bytes_ahead(end), limit=threshold)
-            self.index.reserve(following - self.first_transaction_id)
+            self.index.reserve(needed)
         except OSError as error:
             if not is_no_space(error):
                 self._fail("reservation of space", error)
@@ -524,8 +528,7 @@ class Segment:
         self.size = self.durable_size
         self.next_transaction_id = self.durable_next
         kept = self.next_transaction_id - self.first_transaction_id - self._indexed_count
-        if self._not_indexed:
-            self._not_indexed = [np.concatenate(self._not_indexed)[:kept]]
+        self._not_indexed = [b"".join(self._not_indexed)[: kept * ENTRY_BYTES]]
         raise SegmentFailedError(f"{self.data_path}: {action} failed: {error}") from error
 
 

@@ -186,6 +186,16 @@ class SegmentChain:
         last = self.segments.last
         return FIRST if last is None else last.first_transaction_id
 
+    @property
+    def end(self) -> tuple[TransactionId, TransactionId]:
+        """`newest_segment` and `next_transaction_id`."""
+        last = self.segments.last
+        return (
+            (FIRST, FIRST)
+            if last is None
+            else (last.first_transaction_id, last.next_transaction_id)
+        )
+
     def checksum(self, transaction_id: TransactionId) -> int | None:
         """Return the checksum of a record as it lies on the disk, 0 for `NOTHING`; None: there is
         no such record, or it cannot be read."""
@@ -213,7 +223,8 @@ class SegmentChain:
         Raises SegmentFailedError; UnavailableError: no space, and then nothing is written.
         """
         threshold, first = self._segment_bytes_threshold, batch.first_transaction_id
-        last, count = self._last, batch.count
+        last, count = self.segments.last, batch.count
+        assert last is not None, "the chain is not open"
         try:
             while count:
                 is_empty = last.next_transaction_id == last.first_transaction_id
@@ -242,7 +253,9 @@ class SegmentChain:
 
     def sync(self) -> None:
         """Return once everything written is durable. Raises SegmentFailedError."""
-        self._last.sync()
+        last = self.segments.last
+        assert last is not None, "the chain is not open"
+        last.sync()
 
     def write_index(self) -> None:
         """Return once data and index are durable. Raises SegmentFailedError."""
