@@ -35,7 +35,7 @@ from waltz.wire.report_protocol import RefusalEntry, RefusalsKept, RefusalsRepor
 P = PartitionId(0)
 T = TransactionId(0)
 NODES = ("a", "b", "c")
-MACHINES = {ReplicaId(name): name for name in NODES}
+MACHINES: dict[str, str] = {ReplicaId(name): name for name in NODES}
 WRITTEN = RequestId(ClientId(7), Generation(1), P, 1)
 LOSER = RequestId(ClientId(8), Generation(1), P, 1)
 PATH = f"{DIRECTORY}/0/{0:019d}.seg"
@@ -218,7 +218,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_not_so_is_told(name: str) -> None:
     change, text = WRONG[name]
-    found = Run().told(change)  # type: ignore[arg-type]
+    found = Run().told(change)
     assert any(text in each for each in found), found
     assert all(each.startswith("explain: transaction 0 of partition 0") for each in found)
 
