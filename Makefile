@@ -147,9 +147,11 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.wire.wire_document > docs/formats/wire.md
 	$(BIN)/python -m waltz.storage.disk_document > docs/formats/disk.md
 	$(BIN)/python -m waltz.storage.journal.journal_document > docs/formats/journal.md
+	$(BIN)/python -m waltz.archive.archive_document > docs/formats/archive.md
 	$(BIN)/python -m waltz.cluster.metadata_document > docs/formats/metadata.md
 	$(BIN)/python -m waltz.configuration.settings_document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document server > docs/operating/server-configuration.md
+	$(BIN)/python -m waltz.configuration.settings_document archive > docs/operating/archive-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document tools > docs/operating/tools-configuration.md
 	$(BIN)/python -m waltz.cli.metrics_document > docs/operating/metrics.md
 	$(BIN)/python -m deploy

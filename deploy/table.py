@@ -102,6 +102,7 @@ SERVER_PAGE: Final = "server.md"
 STORAGE_PAGE: Final = "storage-node.md"
 CLIENT_PAGE: Final = "clients.md"
 CONSUMER_PAGE: Final = "consumers.md"
+ARCHIVE_PAGE: Final = "archive.md"
 
 ALERTS: Final = (
     Alert(
@@ -320,6 +321,33 @@ ALERTS: Final = (
         "{{ $labels.instance }} has not checked its records for a week.",
         STORAGE_PAGE,
         "Records are damaged",
+    ),
+    Alert(
+        "WaltzArchiveBehind",
+        "waltz_archiver_lag_seconds > 300",
+        "5m",
+        Severity.WARNING,
+        "Partition {{ $labels.partition }} is not archived since {{ $value }} s.",
+        ARCHIVE_PAGE,
+        "The archive is behind",
+    ),
+    Alert(
+        "WaltzArchiveStands",
+        "time() - waltz_archiver_last_success_timestamp_seconds > 3600",
+        "10m",
+        Severity.WARNING,
+        "No round of the archiver has archived everything for an hour.",
+        ARCHIVE_PAGE,
+        "The archive is behind",
+    ),
+    Alert(
+        "WaltzCopiesDiffer",
+        "waltz_archiver_copies_differ == 1",
+        "0m",
+        Severity.CRITICAL,
+        "Storage nodes hold different records of partition {{ $labels.partition }}.",
+        ARCHIVE_PAGE,
+        "Copies of the log differ",
     ),
     Alert(
         "WaltzClientBlocked",

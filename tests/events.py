@@ -47,6 +47,9 @@ MEANINGS: Final[dict[str, str]] = {
     "apply_failed": "An application could not apply a transaction, or several that it was given"
     " together; it is tried again.",
     "apply_postponed": "An application has put off applying what comes next.",
+    "archive_committed": "A manifest was written: its objects belong to the archive from now on.",
+    "archive_opened": "The archiver has opened an archive, or made one.",
+    "archiving_failed": "A step of the archiver has failed; it is tried again after a pause.",
     "assignment_unreadable": "The replicas of a partition could not be read from the coordinator;"
     " they are read again.",
     "bad_server_descriptor": "A server's entry in the coordinator cannot be read; it is left out.",
@@ -82,6 +85,14 @@ MEANINGS: Final[dict[str, str]] = {
     "close_incomplete": "The client was closed with contexts that had not ended.",
     "cluster_changed": "Another cluster answers at the addresses of this one; the client ends.",
     "column_not_added": "A column is missing in the application's table and could not be added.",
+    "copies_differ": "Two storage nodes hold different records; nothing of the partition is"
+    " archived from there on.",
+    "mark_unknown": "No server told a partition's high-water mark; nothing of it is archived now.",
+    "object_swept": "An object of the archive was removed that no manifest names.",
+    "object_written": "Records were written into the archive; no manifest names them yet.",
+    "objects_joined": "Small objects of the archive were joined into a larger one.",
+    "partition_not_archived": "A partition could not be archived in this round.",
+    "race_lost": "Another archiver has committed first; this one goes on from there.",
     "configuration_doubtful": "The configuration has something that has no effect, or another one"
     " than it seems.",
     "connection_broken_off": "The client has ended a connection itself.",

@@ -25,7 +25,7 @@ def batch(first: int, count: int, *, partition: int = 0, size: int = 20) -> Reco
     """Return records whose content follows from their IDs; none is equal to another."""
     records = []
     for transaction_id in range(first, first + count):
-        data = random.Random(f"{partition}/{transaction_id}").randbytes(size)
+        data = (b"%d/%d " % (partition, transaction_id) * (size // 4 + 1))[:size]
         request_id = RequestId(
             ClientId(7), Generation(1), PartitionId(partition), transaction_id + 1
         )
@@ -45,7 +45,7 @@ def add(
     salt: str = "",
 ) -> Archive:
     """Archive these runs (first, end) of partitions with one manifest, and open the result."""
-    archive = create_archive(target, key, now)
+    archive = create_archive(target, key)
     files = []
     for partition, runs in bounds.items():
         for first, end in runs:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -41,9 +43,10 @@ def test_an_object_is_made_once_and_read_back(target: Target) -> None:
     target.delete("log/0/a.wal")
     target.delete("log/0/a.wal")
     assert not target.exists("log/0/a.wal")
-    for read in (lambda: target.get("b", 1), lambda: target.get_range("b", 0, 1)):
-        with pytest.raises(NotFoundError):
-            read()
+    with pytest.raises(NotFoundError):
+        target.get("b", 1)
+    with pytest.raises(NotFoundError):
+        target.get_range("b", 0, 1)
 
 
 def test_names_are_listed_below_a_directory_and_after_a_name(target: Target) -> None:
@@ -86,6 +89,53 @@ def test_nothing_is_left_in_staging(tmp_path: Path) -> None:
     target.put_if_absent("x", b"2")
     target.put("x", b"3")
     assert list((tmp_path / "a" / "staging").iterdir()) == []
+
+
+class Throttling(BaseHTTPRequestHandler):
+    """Answers with 503 a number of times, then with an object."""
+
+    refusals = 0
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        if self.asked <= self.refusals:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", "5")
+        self.send_header("Last-Modified", "Sat, 21 Nov 2026 10:00:00 GMT")
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+        self.wfile.write(b"found")
+
+    def log_message(self, *arguments: object) -> None: ...
+
+
+@pytest.mark.parametrize("refusals", [0, 2, 3, 1000])
+def test_a_throttled_request_is_repeated_with_a_bound(
+    monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    class Handler(Throttling):
+        asked = 0
+
+    Handler.refusals = refusals
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+        target = open_target("s3://bucket/prefix", attempts_max=3)
+        if refusals < 3:
+            assert target.get("x", 10) == b"found"
+            assert Handler.asked == refusals + 1
+        else:
+            with pytest.raises(ArchiveUnreachableError, match="look at the endpoint"):
+                target.get("x", 10)
+            assert Handler.asked == 3
+        server.shutdown()
 
 
 def test_a_bucket_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archives import KEY, NOW, OTHER_KEY, add, batch, directory_target
-from waltz.archive.archive import HINT, read_archive, read_contents
+from waltz.archive.archive import HINT, encode_hint, read_archive, read_contents
 from waltz.archive.commits import (
     ORPHAN_MILLISECONDS_MIN,
     commit,
@@ -18,7 +18,7 @@ from waltz.archive.commits import (
     write_object,
 )
 from waltz.archive.log_object import ObjectWriter
-from waltz.archive.manifest import FULL_EVERY, Contents, Manifest, manifest_path
+from waltz.archive.manifest import FULL_EVERY, Contents, Manifest, digest_of, manifest_path
 from waltz.errors import (
     ArchiveDamagedError,
     ArchiveUnreachableError,
@@ -30,14 +30,14 @@ from waltz.types import PartitionId, TransactionId
 
 def test_another_clusters_archive_is_left_alone(tmp_path: Path) -> None:
     target = directory_target(tmp_path / "a")
-    create_archive(target, KEY, NOW)
+    create_archive(target, KEY)
     with pytest.raises(ConfigurationError, match="not of cluster"):
-        create_archive(target, OTHER_KEY, NOW)
+        create_archive(target, OTHER_KEY)
 
 
 def test_of_two_commits_one_gets_the_number(tmp_path: Path) -> None:
     target = directory_target(tmp_path / "a")
-    before = create_archive(target, KEY, NOW).contents
+    before = create_archive(target, KEY).contents
     commit(target, before, Manifest(0, None, NOW, "one"))
     with pytest.raises(VersionConflictError, match="another archiver"):
         commit(target, before, Manifest(0, None, NOW, "two"))
@@ -47,12 +47,16 @@ def test_of_two_commits_one_gets_the_number(tmp_path: Path) -> None:
 
 def test_an_archive_opens_the_same_with_any_hint(tmp_path: Path) -> None:
     target = directory_target(tmp_path / "a")
-    contents = create_archive(target, KEY, NOW).contents
+    contents = create_archive(target, KEY).contents
     for number in range(FULL_EVERY + 7):
         contents = commit(target, contents, Manifest(0, None, NOW, f"writer-{number}"))
         if number % 20 == 3:
             assert read_archive(target).contents == contents
-    for hint in (b"0", b"3", b"%d" % contents.number, b"none", b"9" * 20_000):
+    hints = [
+        encode_hint(number, digest_of(target.get(manifest_path(number), 1 << 20)))
+        for number in (0, 3, FULL_EVERY, contents.number)
+    ]
+    for hint in (*hints, b"none", b"9" * 20_000, b"9" * 100):
         target.put(HINT, hint)
         assert read_archive(target).contents == contents
     target.delete(HINT)
@@ -62,7 +66,7 @@ def test_an_archive_opens_the_same_with_any_hint(tmp_path: Path) -> None:
 
 def test_a_lost_manifest_is_told(tmp_path: Path) -> None:
     target = directory_target(tmp_path / "a")
-    contents = create_archive(target, KEY, NOW).contents
+    contents = create_archive(target, KEY).contents
     for number in range(5):
         contents = commit(target, contents, Manifest(0, None, NOW, f"writer-{number}"))
     kept = target.get(manifest_path(2), 10_000)
@@ -72,6 +76,16 @@ def test_a_lost_manifest_is_told(tmp_path: Path) -> None:
     target.put_if_absent(manifest_path(2), kept)
     target.delete(manifest_path(4))
     with pytest.raises(ArchiveDamagedError, match="was written and is lost"):
+        read_archive(target)
+
+
+def test_a_changed_last_manifest_is_told(tmp_path: Path) -> None:
+    target = directory_target(tmp_path / "a")
+    contents = create_archive(target, KEY).contents
+    commit(target, contents, Manifest(0, None, NOW, "one"))
+    data = target.get(manifest_path(0), 10_000)
+    target.put(manifest_path(0), data.replace(b'"one"', b'"two"'))
+    with pytest.raises(ArchiveDamagedError, match="is not the one"):
         read_archive(target)
 
 
@@ -109,8 +123,8 @@ def test_what_nobody_names_is_swept_after_a_day(tmp_path: Path) -> None:
 def race(path: Path, writer: str, count: int) -> list[int]:
     """Commit `count` manifests against all others, and return their numbers."""
     target = directory_target(path)
-    contents = create_archive(target, KEY, NOW).contents
-    won = []
+    contents = create_archive(target, KEY).contents
+    won: list[int] = []
     while len(won) < count:
         try:
             contents = commit(target, contents, Manifest(0, None, NOW, f"{writer}-{len(won)}"))

@@ -98,6 +98,10 @@ ROWS = (
     Row("disk statistic", "{storage}", 48, FILES_SHOWN),
     Row("disk dump", "--records {storage}/0", 48, FILES),
     Row("disk checksum", "{storage}", 48, FILES_SHOWN),
+    Row("archive run", "--help", 60, LOOP),
+    Row("archive status", "--help", 60, NOTHING),
+    Row("archive verify", "--help", 60, NOTHING),
+    Row("archive repair", "--help", 60, NOTHING),
     Row("pipeline rebuild", "--help", 8, NOTHING),
     Row("pipeline report", "--help", 8, NOTHING),
     Row("pipeline run", "--help", 8, NOTHING),
@@ -128,8 +132,8 @@ ROWS = (
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
 
 GROUPS = (
-    "admin", "admin server", "admin storage", "attest", "cluster", "disk", "parked", "pipeline",
-    "restore",
+    "admin", "admin server", "admin storage", "archive", "attest", "cluster", "disk", "parked",
+    "pipeline", "restore",
 )  # fmt: skip
 
 UNTIL_IT_CONNECTS = """

@@ -1,7 +1,7 @@
 """Scrapes of a cluster in a state, as series for Prometheus's tests of rules.
 
-The state is that of one server, one storage node and one client, by value; the scrape is what their
-processes would answer, for it is made by the same code.
+The state is that of one server, one storage node, one client and one archiver, by value; the scrape
+is what their processes would answer, for it is made by the same code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.storage.states import healthy, node_of
-from waltz.cli.exposition import server_families, storage_families
+from waltz.archive.archiver_metrics import ArchiverPartition, ArchiverState
+from waltz.cli.exposition import archiver_families, server_families, storage_families
 from waltz.client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from waltz.figures import Durations
 from waltz.host import Space
@@ -94,6 +95,7 @@ class Scene:
     server: ServerState
     node: NodeState
     client: ClientMetrics
+    archiver: ArchiverState
     consumers: ConsumersState = CONSUMERS
     up: int = 1
 
@@ -119,12 +121,20 @@ class Scene:
         changed = replace(self.client.partitions[0], **changes)  # type: ignore[arg-type]
         return replace(self, client=replace(self.client, partitions=(changed,)))
 
+    def with_archiver(self, **changes: object) -> Scene:
+        return replace(self, archiver=replace(self.archiver, **changes))  # type: ignore[arg-type]
+
+    def with_archived(self, **changes: object) -> Scene:
+        changed = replace(self.archiver.partitions[0], **changes)  # type: ignore[arg-type]
+        return replace(self, archiver=replace(self.archiver, partitions=(changed,)))
+
     def samples(self) -> dict[str, float]:
-        """Return each series that a scraper of the three processes reads, with its value."""
+        """Return each series that a scraper of the four processes reads, with its value."""
         found: dict[str, float] = {}
         for job, families in (
             ("waltz-server", server_families(self.server, self.consumers, version="1")),
             ("waltz-storage", storage_families(self.node, version="1")),
+            ("waltz-archiver", archiver_families(self.archiver, version="1")),
             ("application", client_families([("orders", self.client)])),
         ):
             found |= _scraped(job, families)
@@ -172,6 +182,20 @@ WELL = Scene(
         refusals={"account": 3},
         append_seconds=Durations(),
         partitions=(FOLLOWED,),
+    ),
+    archiver=ArchiverState(
+        target="file:///backup",
+        cluster_key="key",
+        manifest=7,
+        last_success_milliseconds=1_800_000,
+        commits=8,
+        races_lost=0,
+        failures=0,
+        objects=8,
+        byte_count=1_000,
+        swept=0,
+        trouble=None,
+        partitions=(ArchiverPartition(PartitionId(0), 9, 9, 0.0, None, False),),
     ),
 )
 """Nothing is wrong."""

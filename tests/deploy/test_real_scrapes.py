@@ -59,8 +59,9 @@ def names_in(text: str) -> set[str]:
 
 
 def observed(cluster: RunningCluster, directory: Path) -> str:
-    """Return the answers to a scraper of a server and a storage node that have HTTP ports."""
-    ports = choose_ports("127.0.0.1", 0, 6)
+    """Return the answers to a scraper of a server, a storage node and an archiver that have HTTP
+    ports."""
+    ports = choose_ports("127.0.0.1", 0, 7)
     address = [f"127.0.0.1:{port}" for port in ports]
     shared = ("--coordinator", cluster.coordinator)
     (directory / "storage").mkdir()
@@ -69,16 +70,23 @@ def observed(cluster: RunningCluster, directory: Path) -> str:
         *("storage", *shared, "--directory", str(directory / "storage"), "--assign-all"),
         *("--address", address[2], "--admin-address", address[3], "--http-address", address[4]),
     )
+    archive = directory / "archive.yml"
+    archive.write_text(
+        f"archive:\n  target: file://{directory}/archive\n  httpAddress: {address[6]}\n"
+        f"coordinator.address: {cluster.coordinator}\n"
+    )
     with ExitStack() as nodes:
         nodes.enter_context(running_node(directory / "server.log", *server))
+        archiver = ("archive", "run", str(archive))
+        nodes.enter_context(running_node(directory / "archive.log", *archiver))
         nodes.enter_context(running_node(directory / "storage.log", *storage))
 
         def is_open() -> bool:
-            is_there = answers(ports[1]) and answers(ports[4])
+            is_there = all(answers(ports[place]) for place in (1, 4, 6))
             return is_there and 'waltz_server_append_seconds_count{partition="' in scrape(ports[1])
 
         wait_until(is_open, "the server has opened no partition")
-        return scrape(ports[1]) + scrape(ports[4])
+        return scrape(ports[1]) + scrape(ports[4]) + scrape(ports[6])
 
 
 @pytest.mark.processes

@@ -143,6 +143,7 @@ def used_as(site: Site) -> Callable[[str], object]:
 
 
 OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "src/waltz/archive/archive_document.py:_ELEMENT": (),
     "src/waltz/archive/archive_target.py:_UNUSABLE": (repeated("a"),),
     "src/waltz/archive/archive_target.py:_without_secret": (repeated("?"), repeated("a")),
     "src/waltz/archive/manifest.py:_CUT_NAME": (repeated("a"), framed("a", ".")),
@@ -157,6 +158,7 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/attest/notes.py:_SIGNATURE": (
         framed("\u2014 ", "a"), framed("\u2014 a ", "A"), repeated("\u2014 "),
     ),
+    "src/waltz/cli/archive_checks.py:_PERCENT": (repeated("1"), framed("1.", "1")),
     "src/waltz/cli/prove.py:PlaceType": (repeated("1"), framed("1:", "1")),
     "src/waltz/client/databases/sql_statements.py:_PIECE": (
         framed(" ", " "), framed("--", "-"), framed("'", "''"), framed('"', '""'), framed("a", "$"),
@@ -210,7 +212,12 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 """Of every regular expression, by the place where it stands, what comes near to matching it."""
 
-OF_CODE: Final = frozenset({"src/waltz/storage/disk_document.py:_ELEMENT"})
+OF_CODE: Final = frozenset(
+    {
+        "src/waltz/archive/archive_document.py:_ELEMENT",
+        "src/waltz/storage/disk_document.py:_ELEMENT",
+    }
+)
 """Expressions that see text of the program's own only."""
 
 

@@ -15,7 +15,7 @@ from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
 from waltz import Replica, ReplicaMarks, ReplicaReader
 from waltz.errors import CorruptionError, UnavailableError
-from waltz.types import TransactionId
+from waltz.types import PartitionId, TransactionId
 
 pytestmark = pytest.mark.processes
 
@@ -76,6 +76,15 @@ def test_every_node_says_what_it_holds(cluster: RunningCluster) -> None:
         (columns,) = nodes.read(whole, 3, 5)
         assert columns.first_transaction_id == 3
         assert columns.headers.tolist() == [3, 4]
+        (records,) = nodes.read_records(whole, 3, 5)
+        assert records.fault(with_data=True) is None
+        assert records.all_data() == expected[3:5]
+        assert [each.replica_id for each in nodes.replicas_of([PartitionId(0)])] == [
+            each.replica_id for each in found
+        ]
+        told = nodes.coordinator_nodes()
+        assert {"", "/store", "/store/partition/1", "/ids/client"} <= told.keys()
+        assert told["/store"]
         empty = replicas_of(nodes, 1)[0]
         assert nodes.marks(empty, 10) == ReplicaMarks(NONE, NONE, NONE)
         assert data_of(nodes, empty, 0, 10) == []

@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.reader.transaction_columns import columns_of, columns_of_records, join_columns
+from waltz.reader.transaction_columns import (
+    TransactionColumns,
+    columns_of,
+    columns_of_records,
+    join_columns,
+    records_of,
+)
 from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.fed import FedRun
@@ -64,3 +70,26 @@ def test_data_of_records_are_cut_out_of_where_they_lie(
     start, end = sorted(drawn.draw(st.tuples(*[st.integers(0, len(data))] * 2)))
     assert columns.data[start:end] == data[start:end]
     assert columns.data != [*data, b"more"]
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=8), st.data())
+def test_columns_are_the_records_that_they_came_from(
+    data: list[bytes], drawn: st.DataObject
+) -> None:
+    new = [NewRecord(n.to_bytes(16, "big"), -n, each, crc32(each)) for n, each in enumerate(data)]
+    records = pack_records(TransactionId(10), new)
+    columns = columns_of_records(records)
+    assert records_of(columns) == records
+    assert records_of(columns).block is records.block
+    # From an older server there is no block; a part of one is laid out anew.
+    parts = TransactionColumns(TransactionId(10), columns.request_ids, columns.headers, data)
+    assert records_of(parts) == records
+    start = drawn.draw(st.integers(0, len(data) - 1))
+    end = drawn.draw(st.integers(start + 1, len(data)))
+    some = TransactionColumns(
+        TransactionId(10 + start),
+        columns.request_ids[16 * start : 16 * end],
+        columns.headers[start:end],
+        columns.data[start:end],
+    )
+    assert records_of(some) == records.slice(TransactionId(10 + start), end - start)

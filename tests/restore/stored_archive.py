@@ -32,7 +32,7 @@ def store(memory: MemoryArchive, directory: Path, *, now: int = NOW) -> str:
     """Write the archive into the directory, at the time `now`, and return its URL. Time marks that
     are more than a day older are thinned."""
     target = open_target(f"file://{directory}", create=True)
-    archive = create_archive(target, memory.cluster_key, now)
+    archive = create_archive(target, memory.cluster_key)
     files = []
     for partition_id, partition in memory.partitions.items():
         first = TransactionId(0)

@@ -47,10 +47,13 @@ __all__ = [
 
 HEAD: Final = "archive.json"
 HINT: Final = "manifests/hint"
-"""The number of some manifest that there is, at most a few behind the last; nobody has to have it.
-Only the time of an opening depends on it."""
+"""The number of some manifest, at most a few behind the last, and that manifest's SHA-256. Without
+it an opening takes longer, and nobody can tell whether the last manifests are lost or changed."""
 
-HINT_BYTES_MAX: Final = 32
+HINT_BYTES_MAX: Final = 128
+HINT_DIGITS_MAX: Final = 18
+"""Digits of the number in the hint."""
+
 READERS_MAX: Final = 16
 """Manifests read at a time."""
 
@@ -217,7 +220,8 @@ def read_contents(target: Target, known: Contents) -> Contents:
 
     Raises ArchiveDamagedError, ArchiveUnreachableError.
     """
-    last = _last_number(target, known.number)
+    hint, digest = read_hint(target)
+    last = _last_number(target, known.number, hint)
     if last == known.number:
         return known
     full = last - last % FULL_EVERY
@@ -233,6 +237,11 @@ def read_contents(target: Target, known: Contents) -> Contents:
                 manifest = decode_manifest(data, known.cluster_key, number)
                 if number == full and not manifest.is_full:
                     raise CorruptionError(f"{path} does not tell everything")
+                if number == hint and digest_of(data) != digest:
+                    raise CorruptionError(
+                        f"{path} is not the one that {HINT} names; delete {HINT} only if the"
+                        " manifest is right"
+                    )
                 contents = following(contents, manifest, digest_of(data))
     except ArchiveDamagedError:
         raise
@@ -243,10 +252,9 @@ def read_contents(target: Target, known: Contents) -> Contents:
     return contents
 
 
-def _last_number(target: Target, known: int) -> int:
+def _last_number(target: Target, known: int, hint: int) -> int:
     """Return the number of the last manifest, -1 for none, with few requests: from the hint on in
     growing steps, then by halves. Raises ArchiveDamagedError: a manifest that there was is gone."""
-    hint = _hint(target)
     low = max(known, hint)
     if low >= 0 and low != known and not target.exists(manifest_path(low)):
         raise ArchiveDamagedError(
@@ -269,9 +277,17 @@ def _last_number(target: Target, known: int) -> int:
     return low
 
 
-def _hint(target: Target) -> int:
+def encode_hint(number: int, digest: str) -> bytes:
+    """Return the content of `HINT`."""
+    return f"{number} {digest}\n".encode()
+
+
+def read_hint(target: Target) -> tuple[int, str]:
+    """Return the number and the SHA-256 in the hint; -1: there is no usable one."""
     try:
-        text = target.get(HINT, HINT_BYTES_MAX).strip()
+        text = target.get(HINT, HINT_BYTES_MAX).decode("ascii", "replace")
     except (NotFoundError, ArchiveDamagedError):
-        return -1
-    return int(text) if text.isdigit() else -1
+        return -1, ""
+    number, _, digest = text.strip().partition(" ")
+    is_usable = number.isascii() and number.isdigit() and len(number) <= HINT_DIGITS_MAX
+    return (int(number), digest) if is_usable else (-1, "")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from waltz.archive.archive import HEAD, HINT, Archive, read_archive
+from waltz.archive.archive import HEAD, HINT, Archive, encode_hint, read_archive
 from waltz.archive.archive_target import Target
 from waltz.archive.log_object import LogObject
 from waltz.archive.manifest import (
@@ -46,15 +46,14 @@ COMMIT_MILLISECONDS_MAX: Final = ORPHAN_MILLISECONDS_MIN // 2
 """The age up to which a written object may be named by a manifest."""
 
 
-def create_archive(target: Target, cluster_key: UUID, now: int) -> Archive:
-    """Make an archive of the cluster's log, or open the one that is there. `now` in milliseconds
-    since 1970.
+def create_archive(target: Target, cluster_key: UUID) -> Archive:
+    """Make an archive of the cluster's log, or open the one that is there.
 
     Raises ConfigurationError: it is another cluster's; ArchiveDamagedError,
     ArchiveUnreachableError.
     """
     if not target.exists(HEAD):
-        target.put_if_absent(HEAD, encode_head(cluster_key, now))
+        target.put_if_absent(HEAD, encode_head(cluster_key))
     archive = read_archive(target)
     if archive.cluster_key != cluster_key:
         raise ConfigurationError(
@@ -109,7 +108,7 @@ def commit(target: Target, before: Contents, change: Manifest) -> Contents:
             f"another archiver has written {manifest_path(number)} of {target.url} first"
         )
     try:
-        target.put(HINT, str(number).encode())
+        target.put(HINT, encode_hint(number, digest_of(data)))
     except ArchiveUnreachableError:
         pass  # the manifest counts; without the hint the next opening takes longer
     return after

@@ -370,14 +370,16 @@ def cut(frame: Frame, raw: bytes, first: int, end: int) -> bytes:
     return raw[places[begin - frame.first] : places[stop - frame.first]]
 
 
-def record_offsets(raw: bytes, first: int, count: int) -> Sequence[int]:
-    """Return where the first `count` records begin, and where the last of them ends.
+def record_offsets(raw: bytes, first: int, count: int | None = None) -> Sequence[int]:
+    """Return where the first `count` records begin, and where the last of them ends; all if `count`
+    is None.
 
-    Raises CorruptionError: there are not that many records with dense IDs from `first` on.
+    Raises CorruptionError: there are not that many records with dense IDs from `first` on, or bytes
+    after them that are no record.
     """
     places = [0]
-    place, size = 0, len(raw)
-    for transaction_id in range(first, first + count):
+    place, size, transaction_id = 0, len(raw), first
+    while place < size if count is None else transaction_id < first + count:
         if size - place < RECORD_OVERHEAD_BYTES:
             raise CorruptionError(f"record {transaction_id} is cut short")
         found_id, _, _, length, _ = RECORD_HEADER.unpack_from(raw, place)
@@ -385,4 +387,5 @@ def record_offsets(raw: bytes, first: int, count: int) -> Sequence[int]:
         if found_id != transaction_id or not 0 <= length <= DATA_BYTES_MAX or place > size:
             raise CorruptionError(f"record {transaction_id} is not where it should be")
         places.append(place)
+        transaction_id += 1
     return places

@@ -308,9 +308,9 @@ def _text(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
-def encode_head(cluster_key: UUID, made_at: int) -> bytes:
+def encode_head(cluster_key: UUID) -> bytes:
     """Return the bytes of `archive.json`."""
-    return _text({"format": FORMAT, "cluster": str(cluster_key), "made": made_at})
+    return _text({"format": FORMAT, "cluster": str(cluster_key)})
 
 
 def decode_head(data: bytes) -> UUID:

@@ -63,6 +63,9 @@ PLACES: Final = {
     "clone": CommandPlace(
         "waltz.cli.clone", "clone", "Restore an archive as a cluster of its own, and start it."
     ),
+    "archive": CommandPlace(
+        "waltz.cli.archive_group", "archive", "Keep the log in a directory or a bucket."
+    ),
     "pipeline": CommandPlace(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),

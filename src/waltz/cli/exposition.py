@@ -1,4 +1,4 @@
-"""The state of a storage node or a server as metric families of Prometheus.
+"""The state of a storage node, a server or an archiver as metric families of Prometheus.
 
 Owns the prefixes of the names. Imported only where a port serves it.
 """
@@ -11,6 +11,11 @@ from typing import Final
 from prometheus_client.metrics_core import InfoMetricFamily
 from prometheus_client.metrics_core import Metric as MetricFamily
 
+from waltz.archive.archiver_metrics import (
+    ARCHIVER_METRICS,
+    ARCHIVER_PARTITION_METRICS,
+    ArchiverState,
+)
 from waltz.metrics import families
 from waltz.server.clients.consumer_lags import (
     CONSUMER_FAMILIES,
@@ -32,6 +37,7 @@ from waltz.storage.storage_metrics import (
 
 STORAGE_PREFIX: Final = "waltz_storage_"
 SERVER_PREFIX: Final = "waltz_server_"
+ARCHIVER_PREFIX: Final = "waltz_archiver_"
 
 
 def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily]:
@@ -70,3 +76,19 @@ def server_families(
         SERVER_PARTITION_FAMILIES,
     )
     yield from families(SERVER_PREFIX, [], [([], consumers)], CONSUMER_METRICS, CONSUMER_FAMILIES)
+
+
+def archiver_families(state: ArchiverState, *, version: str) -> Iterator[MetricFamily]:
+    """Yield the families of an archiver, then of its partitions."""
+    yield InfoMetricFamily(
+        "waltz_archiver",
+        "Which archiver this is.",
+        {"cluster_key": state.cluster_key, "target": state.target, "version": version},
+    )
+    yield from families(ARCHIVER_PREFIX, [], [([], state)], ARCHIVER_METRICS)
+    yield from families(
+        ARCHIVER_PREFIX,
+        ["partition"],
+        [([str(each.partition_id)], each) for each in state.partitions],
+        ARCHIVER_PARTITION_METRICS,
+    )

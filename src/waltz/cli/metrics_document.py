@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from waltz.cli.exposition import SERVER_PREFIX, STORAGE_PREFIX
+from waltz.archive.archiver_metrics import ARCHIVER_METRICS, ARCHIVER_PARTITION_METRICS
+from waltz.cli.exposition import ARCHIVER_PREFIX, SERVER_PREFIX, STORAGE_PREFIX
 from waltz.client.client_metrics import (
     CLIENT_FAMILIES,
     CLIENT_METRICS,
@@ -77,6 +78,10 @@ SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
     "A partition on a storage node": tuple(
         exposed(STORAGE_PREFIX, PARTITION_METRICS, PARTITION_FAMILIES, (PARTITION,))
     ),
+    "An archiver": tuple(exposed(ARCHIVER_PREFIX, ARCHIVER_METRICS)),
+    "A partition in an archiver": tuple(
+        exposed(ARCHIVER_PREFIX, ARCHIVER_PARTITION_METRICS, (), (PARTITION,))
+    ),
     "A client": tuple(exposed(CLIENT_PREFIX, CLIENT_METRICS, CLIENT_FAMILIES, (CLIENT,))),
     "A partition in a client": tuple(
         exposed(CLIENT_PREFIX, CLIENT_PARTITION_METRICS, (), (CLIENT, PARTITION))
@@ -89,14 +94,15 @@ INTRODUCTION = """\
 Printed by `python -m waltz.cli.metrics_document`; a test compares this file with the code.
 
 Servers and storage nodes answer `GET /metrics` on their HTTP ports (`server.jetty.port`,
-`storage.jetty.port`), in the text format of Prometheus. A sample that nobody can confirm is absent:
-no metric says 0 for "unknown". A unit is the end of the name: seconds, bytes; without one it is a
-number. Counters start from 0 with the process, those of a partition with each opening of the
-partition. Clients are part of an application's process: `waltz.metrics.register(client)` shows
-their figures in the application's registry of `prometheus_client`, and `client.metrics()` returns
-them as an object. A client knows the log only as far as it was told of it, so its lag is a lower
-bound. The standard metrics of a process, `process_cpu_seconds_total` and the like, are there,
-too, and so are `waltz_server_info` and `waltz_storage_info`, whose labels name the process.
+`storage.jetty.port`), an archiver at `archive.httpAddress`, in the text format of Prometheus. A
+sample that nobody can confirm is absent: no metric says 0 for "unknown". A unit is the end of the
+name: seconds, bytes; without one it is a number. Counters start from 0 with the process, those of a
+partition with each opening of the partition. Clients are part of an application's process:
+`waltz.metrics.register(client)` shows their figures in the application's registry of
+`prometheus_client`, and `client.metrics()` returns them as an object. A client knows the log only
+as far as it was told of it, so its lag is a lower bound. The standard metrics of a process,
+`process_cpu_seconds_total` and the like, are there, too, and so are `waltz_server_info`,
+`waltz_storage_info` and `waltz_archiver_info`, whose labels name the process.
 """
 
 

@@ -10,7 +10,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as MetricFamily
 
-from waltz.cli.exposition import server_families, storage_families
+from waltz.archive.archiver_metrics import ArchiverState
+from waltz.archive.archiver_metrics import health_json as archiver_health_json
+from waltz.cli.exposition import archiver_families, server_families, storage_families
 from waltz.metrics import StateCollector
 from waltz.server.clients.consumer_lags import ConsumersState
 from waltz.server.server_metrics import ServerState, original_gauges, server_health_json
@@ -43,6 +45,16 @@ def server_routes(
         health=lambda: server_health_json(read()),
         families=lambda: server_families(read(), consumers(), version=version),
         figures=lambda: {"gauges": original_gauges(read())},
+    )
+
+
+def archiver_routes(read: Callable[[], ArchiverState], *, version: str) -> dict[str, Answering]:
+    return _routes(
+        "waltz-archiver",
+        version,
+        health=lambda: archiver_health_json(read()),
+        families=lambda: archiver_families(read(), version=version),
+        figures=lambda: archiver_health_json(read()),
     )
 
 

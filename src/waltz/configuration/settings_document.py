@@ -2,7 +2,7 @@
 
     python -m waltz.configuration.settings_document NAME > docs/operating/NAME-configuration.md
 
-NAME is `storage`, `server` or `tools`.
+NAME is `storage`, `server`, `archive` or `tools`.
 
 Owns the words around the tables.
 """
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from waltz.configuration.archive_settings import ARCHIVE_KEYS
 from waltz.configuration.keys import Key
 from waltz.configuration.server_settings import SERVER_KEYS
 from waltz.configuration.storage_settings import STORAGE_KEYS
@@ -47,6 +48,39 @@ def storage_page() -> str:
 def server_page() -> str:
     """Return the whole text of `docs/operating/server-configuration.md`."""
     return _page("server", "a server", SERVER_EXAMPLE, SERVER_KEYS)
+
+
+ARCHIVE_EXAMPLE = """\
+archive:
+  target: s3://waltz-archive/prod
+  every: 10
+  verifyReplicas: 1
+coordinator.address: coordinator.example:7100
+"""
+
+
+def archive_page() -> str:
+    """Return the whole text of `docs/operating/archive-configuration.md`."""
+    return f"""\
+# Configuration of an archive
+
+Printed by `python -m waltz.configuration.settings_document archive`; a test compares this file with
+the code.
+
+    waltz archive run|status|verify|repair FILE
+
+The file is YAML. Keys are dotted, nested, or both. `waltz archive run --check FILE` judges all of
+it, prints what would be in force, and ends. How archives work: [archive.md](archive.md).
+
+```yaml
+{ARCHIVE_EXAMPLE}```
+
+{_table(key for key in ARCHIVE_KEYS if not key.unused)}
+
+## Keys of the original that this release does not serve
+
+{_unserved(ARCHIVE_KEYS)}
+"""
 
 
 TOOLS_EXAMPLE = """\
@@ -134,5 +168,10 @@ def _unserved(keys: Sequence[Key[Any]]) -> str:
 
 
 if __name__ == "__main__":
-    pages = {"storage": storage_page, "server": server_page, "tools": tools_page}
+    pages = {
+        "storage": storage_page,
+        "server": server_page,
+        "archive": archive_page,
+        "tools": tools_page,
+    }
     sys.stdout.write(pages[sys.argv[1]]())

@@ -109,9 +109,19 @@ class ReplicaReader(Closable):
         A current replica equals the log up to any high-water mark that a server reported before
         this call: sessions only add to what is committed.
         """
-        partition_ids = [PartitionId(number) for number in range(self.partition_count)]
+        return self.replicas_of(PartitionId(number) for number in range(self.partition_count))
+
+    def replicas_of(self, partition_ids: Iterable[PartitionId]) -> list[Replica]:
+        """Return the copies of these partitions, as `replicas`."""
         coordinator = self._host.coordinator
-        return self._thread.call(read_replicas(coordinator, partition_ids, self._root))
+        return self._thread.call(read_replicas(coordinator, list(partition_ids), self._root))
+
+    def coordinator_nodes(self) -> dict[str, bytes]:
+        """Return the content of all nodes of the coordinator below the cluster's root, by their
+        paths from there. Raises CoordinatorLostError."""
+        from waltz.cluster.snapshot_shell import read_nodes  # most readers need no nodes
+
+        return self._thread.call(read_nodes(self._host.coordinator, self._root))
 
     def marks(self, replica: Replica, asked: int) -> ReplicaMarks:
         """Return the marks of the node's copy, `last` at most `asked`.
@@ -129,19 +139,28 @@ class ReplicaReader(Closable):
         it knows to be damaged; CorruptionError: the data of a transaction does not match its
         checksum. Everything before that transaction has been yielded.
         """
-        position = first
-        while position < end:
-            batch = self._thread.call(self._read_some(replica, position, end))
-            if not len(batch):
-                return
+        for batch in self.read_records(replica, first, end):
             sound = _count_of_sound(batch)
             if sound:
                 yield columns_of_records(batch.slice(batch.first_transaction_id, sound))
             if sound < len(batch):
                 raise CorruptionError(
-                    f"transaction {position + sound} of partition {replica.partition_id} on"
-                    f" {replica.replica_id}: the data does not match its checksum"
+                    f"transaction {batch.first_transaction_id + sound} of partition"
+                    f" {replica.partition_id} on {replica.replica_id}: the data does not match its"
+                    " checksum"
                 )
+
+    def read_records(self, replica: Replica, first: int, end: int) -> Iterator[RecordBatch]:
+        """Yield what `read` yields as the records that lie on the node's disk, not checked.
+
+        Raises UnavailableError, RemoteStorageError as `read`.
+        """
+        position = first
+        while position < end:
+            batch = self._thread.call(self._read_some(replica, position, end))
+            if not len(batch):
+                return
+            yield batch
             position = batch.next_transaction_id
 
     def close(self) -> None:

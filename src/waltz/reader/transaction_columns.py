@@ -6,9 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, overload
+from zlib import crc32
 
 from waltz.arrays import np
-from waltz.record import RECORD_HEADER_BYTES, RecordBatch
+from waltz.record import (
+    RECORD_HEADER_BYTES,
+    REQUEST_ID_BYTES,
+    NewRecords,
+    RecordBatch,
+    pack_records,
+)
 from waltz.types import RequestId, TransactionId
 from waltz.wire.fed import FedRun
 
@@ -102,3 +109,25 @@ def columns_of_records(records: RecordBatch) -> TransactionColumns:
         records.headers(),
         BlockData(records.block, starts, ends),
     )
+
+
+def records_of(columns: TransactionColumns) -> RecordBatch:
+    """Return the records of the columns, as they lie in a segment file.
+
+    A block of records is returned as it came. From older servers only the parts of a record come:
+    they make the same bytes, and the checksums are computed here.
+    """
+    data = columns.data
+    if isinstance(data, BlockData) and _is_whole(data):
+        offsets = np.append(data.starts - RECORD_HEADER_BYTES, len(data.block))
+        return RecordBatch(columns.first_transaction_id, data.block, offsets)
+    rows = np.frombuffer(columns.request_ids, np.uint8).reshape(-1, REQUEST_ID_BYTES)
+    bodies = list(data)
+    checksums = np.fromiter(map(crc32, bodies), np.uint32, len(bodies))
+    records = NewRecords(rows, columns.headers, bodies, checksums)
+    return pack_records(columns.first_transaction_id, records)
+
+
+def _is_whole(data: BlockData) -> bool:
+    """Whether the block holds these records and nothing else."""
+    return int(data.starts[0]) == RECORD_HEADER_BYTES and int(data.ends[-1]) + 4 == len(data.block)

@@ -1,0 +1,54 @@
+"""`waltz archive status` of archives whose log cannot be asked: what is known is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.archive.archives import NOW, add, directory_target
+from tests.cli.operated_cluster import run_tool
+from waltz.archive.archive import read_archive
+from waltz.cli.archive_state import _facts, _show, _shown
+from waltz.types import PartitionId
+
+
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "archive.yml"
+    path.write_text(f"archive.target: file://{tmp_path}/a\ncoordinator.address: 127.0.0.1:1\n")
+    return path
+
+
+def test_without_the_log_the_archive_is_told_and_the_rest_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(directory_target(tmp_path / "a"), {0: [(0, 5)], 1: [(0, 2)]})
+    said = run_tool("archive", "status", written(tmp_path), "--json")
+    assert said.code == 3
+    (first, second) = said.json["partitions"]
+    assert (first["archived"], first["log"], first["behind"]) == (4, None, None)
+    assert (second["archived"], second["objects"]) == (1, 1)
+    assert first["archived_until"] == "2026-09-21T14:13:20Z"
+    assert "127.0.0.1:1" in said.json["unknown"]["log"]
+    _show(said.json)
+    shown = capsys.readouterr()
+    assert "unknown" in shown.out
+    assert "the log is unknown" in shown.err
+
+
+def test_a_place_without_an_archive_is_told(tmp_path: Path) -> None:
+    said = run_tool("archive", "status", written(tmp_path))
+    assert (said.code, "is it mounted" in said.err) == (1, True)
+
+
+def test_a_mark_that_is_not_known_is_no_lag_of_nothing(tmp_path: Path) -> None:
+    target = directory_target(tmp_path / "a")
+    add(target, {0: [(0, 5)]})
+    facts = _facts(read_archive(target), {PartitionId(1): 7}, {"0": "no server"})
+    assert [(each["partition"], each["log"], each["behind"]) for each in facts["partitions"]] == [
+        (0, None, None),
+        (1, 7, 8),
+    ]
+    assert facts["last_commit_age_seconds"] >= 0
+    assert NOW
+    assert (_shown(None), _shown(0)) == ("unknown", "0")
