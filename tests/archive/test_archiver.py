@@ -60,6 +60,10 @@ def file(
     )  # fmt: skip
 
 
+def copy(partition_id: PartitionId, first: int, end: int) -> Copy:
+    return Copy(partition_id, TransactionId(first), TransactionId(end))
+
+
 def told(*marks: int, nodes: dict[str, bytes] | None = None) -> Told:
     return Told(
         {PartitionId(each): TransactionId(mark) for each, mark in enumerate(marks)}, NOW, nodes
@@ -102,7 +106,7 @@ def waiting(machine: Archiver, *marks: int) -> None:
 def test_what_is_committed_is_copied_and_then_named() -> None:
     machine = archiver()
     opened(machine)
-    assert step(machine, 0, told(9, -1, nodes={"/a": b"1"})) == [Copy(ZERO, 0, 10)]
+    assert step(machine, 0, told(9, -1, nodes={"/a": b"1"})) == [copy(ZERO, 0, 10)]
     (commit,) = step(machine, 1, Copied(file(0, 10), NODE))
     assert commit == Commit(
         EMPTY,
@@ -123,15 +127,15 @@ def test_what_is_committed_is_copied_and_then_named() -> None:
 def test_a_round_copies_of_each_partition_what_one_object_holds() -> None:
     machine = archiver()
     opened(machine)
-    assert step(machine, 0, told(9, 4, nodes={})) == [Copy(ZERO, 0, 10)]
-    assert step(machine, 1, Copied(file(0, 6), NODE)) == [Copy(ONE, 0, 5)]
+    assert step(machine, 0, told(9, 4, nodes={})) == [copy(ZERO, 0, 10)]
+    assert step(machine, 1, Copied(file(0, 6), NODE)) == [copy(ONE, 0, 5)]
     (commit,) = step(machine, 1, Copied(file(0, 5, 1), NODE))
     assert isinstance(commit, Commit)
     contents = after(commit)
     step(machine, 2, Committed(contents, NOW))
     # Something is left, so nothing is waited for.
     assert step(machine, 2, Swept(())) == [Ask(with_nodes=False)]
-    assert step(machine, 3, told(9, 4)) == [Copy(ZERO, 6, 10)]
+    assert step(machine, 3, told(9, 4)) == [copy(ZERO, 6, 10)]
 
 
 def test_of_two_archivers_the_second_steps_back_and_goes_on() -> None:
@@ -148,7 +152,7 @@ def test_of_two_archivers_the_second_steps_back_and_goes_on() -> None:
     # The other one's commit is followed; what it has archived is not archived again.
     assert machine.contents == theirs
     assert step(machine, 11) == [Ask(with_nodes=False)]
-    assert step(machine, 11, told(12)) == [Copy(ZERO, 10, 13)]
+    assert step(machine, 11, told(12)) == [copy(ZERO, 10, 13)]
 
 
 def test_after_a_commit_of_unknown_outcome_the_archive_is_read_again() -> None:
@@ -179,7 +183,7 @@ def test_a_partition_in_trouble_does_not_hold_up_the_others() -> None:
     opened(machine)
     step(machine, 0, told(9, 4, nodes={}))
     assert step(machine, 0, NotCopied(ZERO, "copies differ", is_difference=True)) == [
-        Copy(ONE, 0, 5)
+        copy(ONE, 0, 5)
     ]
     (commit,) = step(machine, 0, Copied(file(0, 5, 1), NODE))
     assert isinstance(commit, Commit)
@@ -189,7 +193,7 @@ def test_a_partition_in_trouble_does_not_hold_up_the_others() -> None:
     assert machine.committed_at is None
     assert machine.lag_seconds(ZERO, 7) == 7
     assert step(machine, 11) == [Ask(with_nodes=False)]
-    assert step(machine, 11, told(9, 4)) == [Copy(ZERO, 0, 10)]
+    assert step(machine, 11, told(9, 4)) == [copy(ZERO, 0, 10)]
 
 
 def test_a_mark_below_the_archive_is_told_and_nothing_is_taken_back() -> None:
@@ -212,7 +216,7 @@ def test_a_mark_that_nobody_tells_is_a_trouble_and_not_a_lag_of_nothing() -> Non
 def test_only_chosen_partitions_are_archived() -> None:
     machine = archiver(partitions=frozenset({ONE}))
     opened(machine)
-    assert step(machine, 0, told(9, 4, nodes={})) == [Copy(ONE, 0, 5)]
+    assert step(machine, 0, told(9, 4, nodes={})) == [copy(ONE, 0, 5)]
 
 
 def test_nodes_are_read_now_and_then_and_kept_if_they_have_changed() -> None:

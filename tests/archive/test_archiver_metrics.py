@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from waltz.archive.archiver_metrics import (
     ARCHIVER_METRICS,
@@ -12,7 +14,10 @@ from waltz.archive.archiver_metrics import (
     ArchiverState,
     health_json,
 )
+from waltz.figures import Metric
 from waltz.types import PartitionId
+
+S = TypeVar("S")
 
 PARTITION = ArchiverPartition(PartitionId(0), 9, 12, 3.5, None, False)
 STATE = ArchiverState(
@@ -20,7 +25,7 @@ STATE = ArchiverState(
 )
 
 
-def readings(figures, state):  # type: ignore[no-untyped-def]
+def readings(figures: Sequence[Metric[S]], state: S) -> dict[str, float | None]:
     return {each.name: each.value(state) for each in figures}
 
 

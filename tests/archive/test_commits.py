@@ -124,7 +124,7 @@ def race(path: Path, writer: str, count: int) -> list[int]:
     """Commit `count` manifests against all others, and return their numbers."""
     target = directory_target(path)
     contents = create_archive(target, KEY).contents
-    won = []
+    won: list[int] = []
     while len(won) < count:
         try:
             contents = commit(target, contents, Manifest(0, None, NOW, f"{writer}-{len(won)}"))
