@@ -23,7 +23,8 @@ from waltz.console.inquiries import (
 )
 from waltz.console.transaction_life import Life, life_of
 from waltz.errors import UnavailableError
-from waltz.operators.explanation_shell import Author, Copy, CopyStanding, Explanation
+from waltz.operators.authors import Author
+from waltz.operators.explanation_shell import Copy, CopyStanding, Explanation
 from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
 from waltz.operators.replicas_shell import Replica
 from waltz.record import Record

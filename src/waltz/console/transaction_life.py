@@ -12,7 +12,8 @@ from typing import Final
 from waltz.cli.moments import moment
 from waltz.console.picture import Health
 from waltz.console.plain_text import plain, plain_data
-from waltz.operators.explanation_shell import Author, Copy, CopyStanding, Explanation
+from waltz.operators.authors import Author
+from waltz.operators.explanation_shell import Copy, CopyStanding, Explanation
 from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
 from waltz.types import RequestId
 from waltz.wire.report_protocol import RefusalEntry
