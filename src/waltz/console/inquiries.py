@@ -146,8 +146,8 @@ class SessionsTold:
 
 @dataclass(frozen=True, slots=True)
 class PlaceTold:
-    """Every transaction before `first` was on some node by then; `later` is the first that is known
-    to have come after, None: no such one is known."""
+    """Every transaction before `first` was on a majority of nodes by then; `later` is the first
+    that is known to have been committed after, None: no such one is known."""
 
     first: int
     later: int | None
