@@ -46,6 +46,14 @@ def expect_whole(directory: Path, mark: int) -> None:
     at_work.expect_equal(read_archive(target), log)
     found = verify(target, log=log, replicas=True)
     assert found.verdict is True, found.findings
+    listed = {each.path for prefix in ("log", "staging") for each in target.list(prefix)}
+    there = {
+        str(path.relative_to(directory))
+        for prefix in ("log", "staging")
+        for path in (directory / prefix).rglob("*")
+        if path.is_file()
+    }
+    assert there == listed, "what a killed archiver leaves can be swept"
     print(f"manifests={found.manifests} orphans={found.orphans}", flush=True)
 
 

@@ -89,6 +89,7 @@ def test_nothing_is_left_in_staging(tmp_path: Path) -> None:
     target.put_if_absent("x", b"2")
     target.put("x", b"3")
     assert list((tmp_path / "a" / "staging").iterdir()) == []
+    assert (tmp_path / "a" / "x").stat().st_mode & 0o777 == 0o600
 
 
 class Throttling(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -187,8 +187,7 @@ class DirectoryTarget(_Store):
 
         staged = f"{STAGING}/{uuid4().hex}"
         with _told(self.url, f"write {path}"):
-            obstore.put(self._store, staged, data, use_multipart=False)
-            self._sync(staged)
+            self._stage(staged, data)
             try:
                 # A link or a rename: an object has its name once its bytes are durable.
                 obstore.rename(self._store, staged, path, overwrite=overwrite)
@@ -198,9 +197,15 @@ class DirectoryTarget(_Store):
             self._sync_names(path)
         return True
 
-    def _sync(self, path: str) -> None:
-        file = self._disk.open(f"{self._directory}/{path}")
+    def _stage(self, path: str, data: bytes) -> None:
+        """Write a file and sync it. Not by obstore: it syncs nothing, and a killed put of it leaves
+        a file that its listings hide, which would be there for good."""
+        if not self._disk.exists(f"{self._directory}/{STAGING}"):
+            with suppress(FileExistsError):  # another process makes it at the same moment
+                self._disk.make_directory(f"{self._directory}/{STAGING}")
+        file = self._disk.open(f"{self._directory}/{path}", create=True)
         try:
+            file.write_at(0, data)
             file.sync()
         finally:
             file.close()
