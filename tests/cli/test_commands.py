@@ -100,6 +100,8 @@ ROWS = (
     Row("disk checksum", "{storage}", 48, FILES_SHOWN),
     Row("archive run", "--help", 60, LOOP),
     Row("archive status", "--help", 60, NOTHING),
+    Row("archive cut", "--help", 75, LOOP),
+    Row("archive cuts", "--help", 75, LOOP),
     Row("archive verify", "--help", 60, NOTHING),
     Row("archive repair", "--help", 60, NOTHING),
     Row("pipeline rebuild", "--help", 8, NOTHING),

@@ -6,6 +6,7 @@ from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
 from proofs.bugs.consumer_bugs import CONSUMER_BUGS
+from proofs.bugs.cut_bugs import CUT_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
@@ -34,6 +35,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         GROWTH_BUGS,
         CONSUMER_BUGS,
         EXPLANATION_BUGS,
+        CUT_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

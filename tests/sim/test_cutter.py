@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from waltz.sim.applications.cutter import UNEVEN_SECONDS_MAX, _UnevenConnection
+from waltz.sim.applications.cutter import UNEVEN_SECONDS, _UnevenConnection
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.simulation import simulate
 
@@ -35,7 +35,7 @@ def test_what_is_said_comes_late_and_in_order() -> None:
         for data in said:
             uneven.write(data)
         assert under.written == []
-        await asyncio.sleep(UNEVEN_SECONDS_MAX)
+        await asyncio.sleep(2 * max(UNEVEN_SECONDS))
         assert under.written == said
         assert uneven.peer == "there"
         uneven.write(b"farewell")

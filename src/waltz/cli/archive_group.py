@@ -15,6 +15,10 @@ PLACES: Final = {
     "status": CommandPlace(
         "waltz.cli.archive_state", "archive_status", "Show what is archived, and how far behind."
     ),
+    "cut": CommandPlace(
+        "waltz.cli.archive_cuts", "take_named_cut", "Take a cut of all partitions, by name."
+    ),
+    "cuts": CommandPlace("waltz.cli.archive_cuts", "list_cuts", "List the cuts, with their marks."),
     "verify": CommandPlace(
         "waltz.cli.archive_checks", "verify_archive", "Check an archive, and compare it."
     ),

@@ -25,8 +25,9 @@ from waltz.types import Address
 PAUSE_SECONDS_MAX: Final = 0.3
 """Between two cuts, besides the least time between two holds."""
 
-UNEVEN_SECONDS_MAX: Final = 0.02
-"""The time that each message of the tool takes at most, besides the network's own."""
+UNEVEN_SECONDS: Final = (0.0, 0.0, 0.025)
+"""The time that each message of the tool takes, besides the network's own: so little that a hold
+often outlasts it, and more than a commit and its effect take in most runs."""
 
 
 class Cutter:
@@ -99,7 +100,7 @@ class _UnevenConnection:
 
     def write(self, data: bytes) -> None:
         self._late.append(data)
-        seconds = self._random.uniform(0.0, UNEVEN_SECONDS_MAX)
+        seconds = self._random.choice(UNEVEN_SECONDS)
         asyncio.get_running_loop().call_later(seconds, self._write_next)
 
     def _write_next(self) -> None:
