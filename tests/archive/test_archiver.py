@@ -43,7 +43,7 @@ from waltz.archive.manifest import (
     following,
     object_path,
 )
-from waltz.types import PartitionId, ReplicaId, TransactionId
+from waltz.types import NOTHING, PartitionId, ReplicaId, TransactionId
 
 ZERO, ONE = PartitionId(0), PartitionId(1)
 EMPTY = Contents(KEY)
@@ -112,7 +112,10 @@ def test_what_is_committed_is_copied_and_then_named() -> None:
         EMPTY,
         (file(0, 10),),
         (),
-        {ZERO: (TimeMark(TransactionId(9), NOW),)},
+        {
+            ONE: (TimeMark(NOTHING, NOW),),  # it was empty; a restore can believe that
+            ZERO: (TimeMark(TransactionId(9), NOW),),
+        },
         {"/a": b"1"},
         {ZERO: NODE},
     )

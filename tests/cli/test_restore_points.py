@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.operated_cluster import run_tool
 from tests.restore.memory_archive import Cut, MemoryArchive, make_archive
-from tests.restore.stored_archive import store
+from tests.restore.stored_archive import NOW, store
 from waltz.cli.restore_points import parse_marks, parse_moment
-from waltz.types import PartitionId, TransactionId
+from waltz.types import NOTHING, PartitionId, TransactionId
 
 
 def t(*numbers: int) -> dict[PartitionId, TransactionId]:
@@ -108,5 +108,14 @@ def test_a_partition_of_which_nothing_is_archived_is_not_taken_for_an_empty_one(
     url = store(make_archive([5, 0, 0]), tmp_path)
     said = run_tool("restore", "plan", url)
     assert said.code == 1
-    assert "nothing is archived of partition 1, 2: either there never was a transaction" in said.err
+    assert "nothing is archived of partition 1, 2, and no archiver has noted that" in said.err
     assert run_tool("restore", "plan", url, "--allow-empty").code == 0
+
+
+def test_a_partition_that_an_archiver_has_found_empty_is_restored_without_leave(
+    tmp_path: Path,
+) -> None:
+    memory = make_archive([5, 0, 0])
+    for each in (1, 2):
+        memory.times[PartitionId(each)] = [(NOTHING, NOW)]
+    assert run_tool("restore", "plan", store(memory, tmp_path)).code == 0

@@ -178,6 +178,24 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
     "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "src/waltz/cli/explain_context.py:REQUEST_ID_WITH_NAMES": (
+        repeated("client_id"), framed("client_id=", "1"), repeated("client_id=1, "),
+    ),
+    "src/waltz/cli/explain_context.py:REQUEST_ID_WITH_COLONS": (
+        repeated("1:"), repeated("1"), framed("1:1:1:", "1"), repeated("-1:"),
+    ),
+    "src/waltz/cli/explain_context.py:REQUEST_ID_WITH_SLASHES": (
+        repeated("1/"), repeated("1"), framed("1/1/1/", "1"), repeated("-1/"),
+    ),
+    "src/waltz/cli/explain_context.py:PARTITION_FIRST": (
+        framed("partition=", " "), repeated("partition= "), framed("partition=1 transaction=", " "),
+        framed("partition=", "1"),
+    ),
+    "src/waltz/cli/explain_context.py:TRANSACTION_FIRST": (
+        repeated("transaction "), repeated("transaction 1 of "), framed("transaction ", "1"),
+    ),
+    "src/waltz/cli/moments.py:AGO": (framed("1.", "1"), framed("1", " "), repeated("1")),
+    "src/waltz/cli/tail_start.py:AGE": (repeated("1"), framed("1", "s")),
     "src/waltz/cli/log_format.py:CONVERSION": (
         framed("%", "0"), framed("%", "-"), framed("%-", "0"), framed("%.", "0"), repeated("%"),
     ),

@@ -91,7 +91,7 @@ MANIFEST_FIELDS: Final = (
     ("removed", "names of objects no more, each with the time since when"),
     (
         "times",
-        "per partition, pairs: a transaction ID, and the time by which all up to it was committed",
+        "per partition, pairs: a transaction ID, -1 for none, and when all up to it was committed",
     ),
     ("cuts", "per name, a mark per partition (-1: none), and when the cut was made"),
     (

@@ -382,14 +382,23 @@ class Archiver:
                 self.contents,
                 tuple(files),
                 removed,
-                {
-                    file.partition_id: (TimeMark(TransactionId(file.end - 1), self._told_at),)
-                    for file, _ in self._fresh
-                },
+                self._time_marks(self.contents),
                 self._nodes,
                 {file.partition_id: replicas for file, replicas in self._fresh},
             )
         ]
+
+    def _time_marks(self, contents: Contents) -> dict[PartitionId, tuple[TimeMark, ...]]:
+        """Return the time up to which the new objects have all; of a partition without transactions
+        the time at which it was empty, so that a restore can tell it from one that was left out."""
+        found: dict[PartitionId, tuple[TimeMark, ...]] = {
+            each: (TimeMark(NOTHING, self._told_at),)
+            for each, mark in self.marks.items()
+            if mark == NOTHING and self._is_chosen(each) and each not in contents.time_marks
+        }
+        for file, _ in self._fresh:
+            found[file.partition_id] = (TimeMark(TransactionId(file.end - 1), self._told_at),)
+        return found
 
     def _go_on_from(self, contents: Contents, wall_milliseconds: int, now: float) -> list[Effect]:
         self.contents = contents

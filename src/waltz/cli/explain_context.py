@@ -27,17 +27,25 @@ ID: Final = r"([0-9]{1,19})"
 GAP: Final = r"""["']?\s*[=:]\s*"""
 FIELDS: Final = ("client_id", "generation", "partition_id", "sequence_number")
 
-REQUEST_IDS: Final = (
-    re.compile(r"""\W{1,6}""".join(name + GAP + NUMBER for name in FIELDS)),
-    re.compile(rf"(?<![\w.:/\[-]){':'.join([NUMBER] * 4)}(?![\w:/\]]|\.[0-9])"),
-    re.compile(rf"(?<![\w.:/\[-]){'/'.join([NUMBER] * 4)}(?![\w:/\]]|\.[0-9])"),
+REQUEST_ID_WITH_NAMES: Final = re.compile(
+    r"""\W{1,6}""".join(name + GAP + NUMBER for name in FIELDS)
 )
+REQUEST_ID_WITH_COLONS: Final = re.compile(
+    rf"(?<![\w.:/\[-]){':'.join([NUMBER] * 4)}(?![\w:/\]]|\.[0-9])"
+)
+REQUEST_ID_WITH_SLASHES: Final = re.compile(
+    rf"(?<![\w.:/\[-]){'/'.join([NUMBER] * 4)}(?![\w:/\]]|\.[0-9])"
+)
+REQUEST_IDS: Final = (REQUEST_ID_WITH_NAMES, REQUEST_ID_WITH_COLONS, REQUEST_ID_WITH_SLASHES)
 """As in representations and JSON, as errors and `waltz explain` print them, and as `waltz tail`."""
 
-PLACES: Final = (
-    re.compile(rf"partition[\"']?[\s=:]\s*{ID}\W{{1,5}}transaction(?:_id)?[\"']?[\s=:]\s*{ID}"),
-    re.compile(rf"transaction {ID} (?:of|in) partition (?P<partition>[0-9]{{1,10}})"),
+PARTITION_FIRST: Final = re.compile(
+    rf"partition[\"']?[\s=:]\s*{ID}\W{{1,5}}transaction(?:_id)?[\"']?[\s=:]\s*{ID}"
 )
+TRANSACTION_FIRST: Final = re.compile(
+    rf"transaction {ID} (?:of|in) partition (?P<partition>[0-9]{{1,10}})"
+)
+PLACES: Final = (PARTITION_FIRST, TRANSACTION_FIRST)
 """As in logs, JSON and most errors, and as in some errors."""
 
 

@@ -134,20 +134,25 @@ class Planned:
 
     @property
     def unarchived(self) -> list[PartitionId]:
-        """The partitions of the cluster of which nothing is archived."""
-        return [p for p in self.plan.lasts if archived_end(self.archive, p) == 0]
+        """The partitions of the cluster of which nothing is archived, and of which the archiver has
+        not noted that they were empty."""
+        return [
+            p
+            for p in self.plan.lasts
+            if archived_end(self.archive, p) == 0 and not self.archive.time_marks(p)
+        ]
 
     def check_complete(self, *, allow_empty: bool) -> None:
-        """Raise ConfigurationError if a partition would be restored empty without leave: an archive
-        does not say whether a partition is empty or is not archived."""
+        """Raise ConfigurationError if a partition would be restored empty without leave, although
+        nobody has noted that it was."""
         missing = self.unarchived
         if missing and not allow_empty:
             named = ", ".join(map(str, missing[:PARTITIONS_NAMED_MAX]))
             more = len(missing) - PARTITIONS_NAMED_MAX
             raise ConfigurationError(
                 f"nothing is archived of partition {named}"
-                f"{f' and {more} more' if more > 0 else ''}: either there never was a transaction,"
-                " or it was not archived, and the archive cannot tell. With --allow-empty such"
+                f"{f' and {more} more' if more > 0 else ''}, and no archiver has noted that it was"
+                " empty: it was left out, or is newer than the archive. With --allow-empty such"
                 " partitions are restored without records"
             )
 
