@@ -9,14 +9,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
+from tests.cli.operated_cluster import OperatedCluster, Said, operated_cluster, run_tool
 from tests.clusters import ROOT, wait_until
 from tests.restore.memory_archive import make_archive
 from tests.restore.stored_archive import archive_of, nodes_of_coordinator, store
+from tests.zookeepers import RunningZooKeeper
 from waltz.types import TransactionId
 
 PAGE = (ROOT / "docs" / "operating" / "restore.md").read_text()
@@ -128,6 +130,15 @@ class Story:
             ),
         ):
             assert (said.code, "there is no cluster at" in said.err) == (1, True), said.err
+
+
+@pytest.fixture
+def blank(
+    operators_zookeeper: RunningZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatedCluster]:
+    """A cluster of one test alone, which moves its directories away."""
+    with operated_cluster(tmp_path_factory.mktemp("restored"), operators_zookeeper) as cluster:
+        yield cluster
 
 
 @pytest.mark.processes

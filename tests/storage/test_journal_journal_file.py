@@ -120,12 +120,14 @@ def test_a_full_journal_is_thinned_and_replaced_in_one_step() -> None:
     disk = make_disk()
     where = place(disk, bytes_max=1_000)
     file = JournalFile(where, t(42), 5)
-    for number in range(42, 442):
-        file.append([at(number)])
+    times = [at(number)._replace(milliseconds=1_000 * number) for number in range(42, 442)]
+    for each in times:
+        file.append([each])
         assert len(disk.content(PATH)) <= 1_000
     found = entries_on(disk, where)
-    assert found[-10:] == [at(number) for number in range(432, 442)]
-    assert len(found) > 20
+    assert found == [each for each in times if each in found], "each once, in order"
+    assert (found[0], found[-1]) == (times[0], times[-1])
+    assert len(found) > 10
     assert disk.list_directory(f"{DIRECTORY}/0") == [PATH.rpartition("/")[2]]
 
 
