@@ -41,7 +41,7 @@ from waltz.storage.partition_replica import StoragePartition
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.storage_protocol import AppendRecordsRequest, SuccessResponse
 
-STATES_PER_STEP = 200
+STATES_PER_STEP = 10
 SEEDS = dict.fromkeys((*range(9), *range(10, 16)), 800) | {9: 200}
 """How many distinct states each has at least; all together have 21,000."""
 
