@@ -17,11 +17,11 @@ CLUSTER = UUID("00112233-4455-6677-8899-aabbccddeeff")
 PARTITION = PartitionId(3)
 
 
-def known_key(name: str, kind: KeyKind) -> SecretKey:
-    """Return the same key in every process: what depends on it may be in the name of a test."""
-    return SecretKey(
-        name, kind, Ed25519PrivateKey.from_private_bytes(sha256(name.encode()).digest())
-    )
+def known_key(secret: str, kind: KeyKind, *, name: str | None = None) -> SecretKey:
+    """Return the same key in every process: what depends on it may be in the name of a test. The
+    key is called `secret` unless it has another name."""
+    private = Ed25519PrivateKey.from_private_bytes(sha256(secret.encode()).digest())
+    return SecretKey(name or secret, kind, private)
 
 
 def tree_hash(leaves: Sequence[bytes]) -> bytes:

@@ -27,3 +27,9 @@ def test_what_names_no_witness_is_a_wrong_call(text: str) -> None:
 def test_a_key_that_is_none_is_named() -> None:
     with pytest.raises(ConfigurationError, match="neither a file nor a key"):
         Witness.parse("http://127.0.0.1:7190=nothing")
+
+
+def test_the_key_of_a_log_is_no_witness() -> None:
+    log = known_key("waltz/test", KeyKind.LOG).public_key
+    with pytest.raises(ConfigurationError, match="is the key of a log, and witnesses nothing"):
+        Witness.parse(f"http://127.0.0.1:7190={log}")

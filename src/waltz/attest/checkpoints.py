@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz.attest.merkle import HASH_BYTES, LEAVES_MAX
-from waltz.attest.notes import Note, PublicKey, SecretKey
+from waltz.attest.notes import KeyKind, Note, PublicKey, SecretKey
 from waltz.errors import AttestationError
 from waltz.types import PartitionId
 
@@ -55,8 +55,11 @@ def parse_checkpoint(text: str) -> Checkpoint:
 def verified_checkpoint(note: Note, key: PublicKey) -> Checkpoint:
     """Return the checkpoint that the log's `key` has signed.
 
-    Raises AttestationError: the key has not signed it, or the note is not a checkpoint.
+    Raises AttestationError: the key has not signed it, or is a witness's, or the note is not a
+    checkpoint.
     """
+    if key.kind is not KeyKind.LOG:
+        raise AttestationError(f"{key.name} is the key of a witness, and signs no log")
     if key.verified_time(note) is None:
         signers = ", ".join(each.name for each in note.signatures)
         raise AttestationError(f"the checkpoint is not signed by {key.name}; by {signers} it says")

@@ -24,7 +24,7 @@ from waltz.attest.checkpoints import (
 )
 from waltz.attest.leaves import PLACE
 from waltz.attest.merkle import LEAVES_MAX, PROOF_HASHES_MAX, is_included, leaf_hash
-from waltz.attest.notes import NOTE_BYTES_MAX, Note, PublicKey, parse_note
+from waltz.attest.notes import NOTE_BYTES_MAX, KeyKind, Note, PublicKey, parse_note
 from waltz.errors import AttestationError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES, Record, request_id_from
@@ -128,16 +128,25 @@ def verify(
             f"the path does not lead from transaction {proof.index} to the root of the checkpoint"
             f" of {checkpoint.size} transactions"
         )
-    cosigned = []
-    for key in witness_keys:
-        time = key.verified_time(proof.note)
-        if time is not None:
-            cosigned.append(Cosigned(key.name, time))
-    if len({each.witness for each in cosigned}) < witnesses_min:
+    cosigned = _cosigned(proof.note, witness_keys)
+    if len(cosigned) < witnesses_min:
         raise AttestationError(
             f"cosigned by {len(cosigned)} of the known witnesses; {witnesses_min} are asked for"
         )
-    return Proven(cluster_key, partition_id, record, checkpoint, tuple(cosigned))
+    return Proven(cluster_key, partition_id, record, checkpoint, cosigned)
+
+
+def _cosigned(note: Note, keys: Sequence[PublicKey]) -> tuple[Cosigned, ...]:
+    """Return the witnesses that have cosigned. Keys of the same secret are one witness, whatever
+    their names."""
+    found: dict[bytes, Cosigned] = {}
+    for key in keys:
+        if key.kind is not KeyKind.WITNESS:
+            raise AttestationError(f"{key.name} is the key of a log, and witnesses nothing")
+        time = key.verified_time(note)
+        if time is not None:
+            found.setdefault(key.public, Cosigned(key.name, time))
+    return tuple(found.values())
 
 
 def _opened(entry: bytes) -> tuple[UUID, PartitionId, Record]:

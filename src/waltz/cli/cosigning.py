@@ -13,9 +13,9 @@ import click
 
 from waltz.attest.checkpoints import parse_checkpoint, parse_number
 from waltz.attest.merkle import LEAVES_MAX, TreeHashes
-from waltz.attest.notes import NOTE_BYTES_MAX, Note, PublicKey, Signature, parse_signatures
+from waltz.attest.notes import NOTE_BYTES_MAX, KeyKind, Note, PublicKey, Signature, parse_signatures
 from waltz.cli.prove import read_public_key
-from waltz.errors import AttestationError, ConnectionFailedError
+from waltz.errors import AttestationError, ConfigurationError, ConnectionFailedError
 
 WITNESS_SECONDS_MAX: Final = 15.0
 """Seconds for which a witness may be silent."""
@@ -34,11 +34,15 @@ class Witness:
 
     @classmethod
     def parse(cls, text: str) -> Witness:
-        """Return the witness written as URL=KEY or URL=FILE. Raises click.UsageError."""
+        """Return the witness written as URL=KEY or URL=FILE. Raises click.UsageError;
+        ConfigurationError: it is no key, or the key of a log."""
         url, equals, key = text.partition("=")
         if not equals or not url.startswith(("http://", "https://")):
             raise click.UsageError(f"--witness {text[:80]!r}; expected http[s]://HOST:PORT=KEY")
-        return cls(url.rstrip("/"), read_public_key(key))
+        public = read_public_key(key)
+        if public.kind is not KeyKind.WITNESS:
+            raise ConfigurationError(f"{public.name} is the key of a log, and witnesses nothing")
+        return cls(url.rstrip("/"), public)
 
     def cosign(self, note: Note, tree: TreeHashes) -> Signature:
         """Return the witness's signature of a checkpoint, verified.

@@ -98,7 +98,7 @@ def verify_proof(
 
     log = read_public_key(log_key)
     known = [read_public_key(each) for each in witness_keys]
-    needed = len({each.name for each in known}) if witnesses is None else witnesses
+    needed = len({each.public for each in known}) if witnesses is None else witnesses
     with path.open("rb") as file:
         content = file.read(PROOF_BYTES_MAX + 1)
     try:
