@@ -19,7 +19,7 @@ from waltz.wire.batch_protocol import Outcome, OutcomeRequest, OutcomeResponse
 
 def _announces_on(let_through: Callable[..., Any]) -> Callable[..., Any]:
     def lets_through(self: Any, event: Any) -> Any:
-        """What is answered are marks."""
+        """Let commits through while the hold is in force."""
         if isinstance(event, Committed | AppendsFailed):
             return (event,)
         return let_through(self, event)

@@ -169,7 +169,7 @@ def test_a_manifest_that_drops_or_moves_transactions_is_found() -> None:
 
 
 def test_a_record_that_the_archiver_should_not_have_taken_is_found() -> None:
-    """Whoever makes an object with a wrong record makes all digests fit."""
+    """A forger of a record makes all digests fit."""
     target = memory_target()
     archive = add(target, {0: [(0, 4)]})
     writer = ObjectWriter(KEY, ZERO, TransactionId(4))

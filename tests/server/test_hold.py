@@ -67,7 +67,7 @@ def test_a_hold_that_was_broken_and_begun_again_by_another_is_not_that_of_the_fi
 def test_holds_take_a_twentieth_of_the_time_at_most(
     wishes: list[tuple[float, float, float]],
 ) -> None:
-    """Whoever asks, how often and for how long."""
+    """All askers together, however often and for how long they ask."""
     holds, now, held_seconds = Hold(), 0.0, 0.0
     for number, (pause, seconds, share) in enumerate(wishes):
         now += pause

@@ -330,7 +330,7 @@ def _blocks(head: ObjectHead, table: bytes) -> tuple[BlockDigest, ...]:
 def block_ends(first: int, end: int) -> list[TransactionId]:
     """Return where the blocks of a run end: at multiples of `BLOCK_TRANSACTIONS`, and at its end.
 
-    At most as many as a footer has room for are told, and one more.
+    Returns at most one more end than a footer has room for.
     """
     following = first - first % BLOCK_TRANSACTIONS + BLOCK_TRANSACTIONS
     most = following + BLOCK_TRANSACTIONS * (FOOTER_BYTES_MAX // BLOCK.size)

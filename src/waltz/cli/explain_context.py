@@ -37,7 +37,7 @@ REQUEST_ID_WITH_SLASHES: Final = re.compile(
     rf"(?<![\w.:/\[-]){'/'.join([NUMBER] * 4)}(?![\w:/\]]|\.[0-9])"
 )
 REQUEST_IDS: Final = (REQUEST_ID_WITH_NAMES, REQUEST_ID_WITH_COLONS, REQUEST_ID_WITH_SLASHES)
-"""As in representations and JSON, as errors and `waltz explain` print them, and as `waltz tail`."""
+"""Request IDs in JSON and representations, in errors and `waltz explain`, and in `waltz tail`."""
 
 PARTITION_FIRST: Final = re.compile(
     rf"partition[\"']?[\s=:]\s*{ID}\W{{1,5}}transaction(?:_id)?[\"']?[\s=:]\s*{ID}"
@@ -46,7 +46,7 @@ TRANSACTION_FIRST: Final = re.compile(
     rf"transaction {ID} (?:of|in) partition (?P<partition>[0-9]{{1,10}})"
 )
 PLACES: Final = (PARTITION_FIRST, TRANSACTION_FIRST)
-"""As in logs, JSON and most errors, and as in some errors."""
+"""Transactions in logs, JSON and most errors, and in the other errors."""
 
 
 def text_of(context: str) -> str:

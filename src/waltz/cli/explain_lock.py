@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waltz.wire.report_protocol import RefusalEntry, RefusalsReport
 
 LOCK_REFUSALS_MAX: Final = 1_000
-"""Refusals of a lock that are counted per partition, as many as a server tells at once."""
+"""Refusals of a lock that are counted per partition: a server tells at most that many at once."""
 
 PARTITIONS_AT_ONCE_MAX: Final = 16
 """Partitions whose servers are asked at once."""

@@ -21,7 +21,7 @@ from waltz.types import PartitionId, TransactionId
 HISTORY_FORMAT: Final = 1
 
 HISTORY_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of the node that are read, as many as a coordinator keeps in one."""
+"""Bytes of the node that are read: the most that a coordinator keeps in one node."""
 
 _NUMBER_MAX: Final = 2**63 - 1
 

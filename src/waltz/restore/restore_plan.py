@@ -38,7 +38,7 @@ NUMBER_MAX: Final = 2**31 - 1
 
 PLAN_FORMAT: Final = 1
 PLAN_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a plan, as many as a coordinator keeps in one node: enough for 40,000 partitions."""
+"""Bytes of a plan: the most that a coordinator keeps in one node, enough for 40,000 partitions."""
 
 
 @dataclass(frozen=True, slots=True)

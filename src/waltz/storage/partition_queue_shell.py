@@ -267,8 +267,8 @@ class PartitionQueue:
             self._begin_call()
 
     def _begin_call(self) -> None:
-        """Begin with what waits next, if anything does: either requests, as many as a drain may
-        have, or something else."""
+        """Begin with what waits next, if anything does: either requests, at most those that
+        one drain may have, or something else."""
         assert self._under_way is None
         while self._waiting and not self._stopped:
             first = self._waiting[0]
@@ -290,7 +290,7 @@ class PartitionQueue:
                 return
 
     def _take_requests(self) -> list[_Requests]:
-        """Return the requests that come next, as many as a drain may have."""
+        """Return the requests that come next, at most those that one drain may have."""
         taken: list[_Requests] = []
         size = 0
         for event in self._waiting:

@@ -37,7 +37,7 @@ HTTP_REQUEST_SECONDS_MAX: Final = 5.0
 """From the first byte of a request to the end of its answer."""
 
 HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
-"""Bytes of request line and headers; no request has a body."""
+"""Bytes of request line and headers. An application that takes a body bounds it by itself."""
 
 
 STOP_SECONDS_MAX = 1
