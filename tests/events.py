@@ -113,6 +113,8 @@ MEANINGS: Final[dict[str, str]] = {
     "coordinator_lost": "The connection to the embedded coordinator is lost; it is made again.",
     "coordinator_session_begun": "A session with ZooKeeper has begun.",
     "coordinator_session_lost": "The session with the coordinator is over; its nodes are gone.",
+    "coordinator_session_refused": "ZooKeeper takes new sessions but not this one, as after it was"
+    " rebuilt; the process begins a new one.",
     "coordinator_silent": "The embedded coordinator says nothing; the connection is made again.",
     "coordinator_suspended": "The connection to ZooKeeper is interrupted.",
     "coordinator_trouble": "Something of the cluster could not be read from the coordinator; it is"

@@ -231,13 +231,15 @@ class Node:
 
     `data` None means that no value was ever set, which differs from empty. `version` counts writes
     from 0, `child_version` counts children created and deleted. `is_own` says whether the node is
-    ephemeral and belongs to the coordinator session that read it.
+    ephemeral and belongs to the coordinator session that read it. `session` identifies that
+    session; None: unknown.
     """
 
     data: bytes | None
     version: int
     child_version: int
     is_own: bool = field(default=False, compare=False)
+    session: str | int | None = field(default=None, compare=False)
 
 
 ANY_VERSION = -1
@@ -280,7 +282,10 @@ class Coordinator(Protocol):
 
     async def changed(self, path: str, seen: Node | None) -> None:
         """Return as soon as the node differs from `seen` in version or child version, or exists
-        where `seen` is None, or is gone. Level-triggered: a change before the call counts."""
+        where `seen` is None, or is gone. Level-triggered: a change before the call counts.
+
+        The end of the session that read `seen` counts as a change: the coordinator may have been
+        rebuilt meanwhile, and another node may have the same versions."""
         ...
 
     async def close(self) -> None:

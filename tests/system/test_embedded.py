@@ -170,6 +170,31 @@ def test_a_client_that_stays_away_loses_its_session(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_a_rebuilt_coordinator_is_a_change_though_all_versions_are_the_same(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        client = scene.client()
+        await client.create("/a", b"before")
+        seen = await client.read("/a")
+        waiting = asyncio.ensure_future(client.changed("/a", seen))
+        address = scene.server.address
+        await scene.server.stop()
+
+        scene.path = tmp_path / "rebuilt.json"
+        scene.server = scene._new_server()
+        await scene.server.start(LOOPBACK)
+        await scene.client().create("/a", b"after")
+        await scene.server.stop()
+        scene.server = scene._new_server()
+        await scene.server.start(address)
+
+        await waiting
+        found = await client.read("/a")
+        assert (found.data, found.version) == (b"after", seen.version)
+        await client.changed("/a", seen)  # a wait that begins only now, too
+
+    play(tmp_path, story)
+
+
 def test_what_a_lost_write_did_is_unknown_and_a_lost_read_is_asked_again(tmp_path: Path) -> None:
     async def story() -> None:
         greetings = 0

@@ -104,6 +104,40 @@ def test_a_killed_server_is_started_again_with_what_it_had_answered(tmp_path: Pa
     asyncio.run(process.stop())
 
 
+@pytest.mark.parametrize("writes_before", [0, 50])
+def test_a_rebuilt_zookeeper_is_a_change_though_all_versions_are_the_same(
+    tmp_path: Path, writes_before: int
+) -> None:
+    """Also if it knows fewer transactions of its own than the process has seen."""
+
+    async def story(process: ZooKeeperProcess) -> None:
+        await process.start()
+        door = ZooKeeperCoordinator(str(process.address), session_seconds=4.0)
+        await door.create("/a", b"before")
+        for number in range(writes_before):
+            await door.create(f"/{number}", b"")
+        seen = await door.read("/a")
+        waiting = asyncio.ensure_future(answered(lambda: door.changed("/a", seen)))
+        address = process.address
+        await process.stop()
+
+        (tmp_path / "rebuilt").mkdir()
+        rebuilt = new_process(tmp_path / "rebuilt", address)
+        await rebuilt.start()
+        other = ZooKeeperCoordinator(str(address), session_seconds=4.0)
+        await other.create("/a", b"after")
+
+        await waiting
+        found = await answered(lambda: door.read("/a"))
+        assert (found.data, found.version) == (b"after", seen.version)
+        await door.changed("/a", seen)  # a wait that begins only now, too
+        await door.close()
+        await other.close()
+        await rebuilt.stop()
+
+    play(tmp_path, story)
+
+
 def test_a_port_in_use_is_told_with_its_last_words(tmp_path: Path) -> None:
     async def story(process: ZooKeeperProcess) -> None:
         taken = await asyncio.start_server(lambda *_: None, *process.address)

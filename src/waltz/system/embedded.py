@@ -7,6 +7,7 @@ owns the meaning of the calls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -75,7 +76,7 @@ class EmbeddedCoordinator:
 
     async def read(self, path: str) -> Node:
         data, version, child_version, is_own = await self._call_again("read", path=path)
-        return Node(data_from_json(data), version, child_version, is_own)
+        return Node(data_from_json(data), version, child_version, is_own, self._session)
 
     async def children(self, path: str) -> Sequence[str]:
         names: list[str] = await self._call_again("children", path=path)
@@ -102,7 +103,13 @@ class EmbeddedCoordinator:
 
     async def changed(self, path: str, seen: Node | None) -> None:
         known = None if seen is None else [seen.version, seen.child_version]
-        await self._call_again("changed", path=path, seen=known)
+        while True:
+            await self._connected_connection()
+            if seen is not None and seen.session not in (None, self._session):
+                return
+            with contextlib.suppress(_AnswerLostError):
+                await self._call("changed", path=path, seen=known)
+                return
 
     async def close(self) -> None:
         if self._connection is not None and not self._closed:

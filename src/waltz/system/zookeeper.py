@@ -89,7 +89,8 @@ class ZooKeeperCoordinator:
 
     `connect_string` is `host:port,host:port`, with `/path` behind it for a chroot, which exists.
     Connects with the first call, and again by itself; a session that has expired is replaced by a
-    new one, unasked, without the ephemeral nodes of the old one. A call waits for a lost connection
+    new one, unasked, without the ephemeral nodes of the old one; so is a session that ZooKeeper
+    does not take back while it takes new ones. A call waits for a lost connection
     up to `call_seconds_max` and then raises CoordinatorLostError. `read`, `children` and `changed`
     survive a connection lost under them; the other calls raise CoordinatorLostError at once,
     because nobody knows whether they took effect.
@@ -117,6 +118,8 @@ class ZooKeeperCoordinator:
         self._waiting: dict[str, set[asyncio.Future[bool]]] = {}
         """Waits by path; each is resolved with whether the node, not the connection, has
         changed."""
+        self._refusal: asyncio.Task[None] | None = None
+        """Finds out whether the session is refused, while there is no connection."""
         self._closed = False
 
     # `host.Coordinator`
@@ -125,7 +128,7 @@ class ZooKeeperCoordinator:
         check_path(path)
         data, stat = await self._call_again(lambda client: client.get_async(path))
         is_own = stat.ephemeralOwner not in (0, None) and stat.ephemeralOwner == self._session_id
-        return Node(data, stat.version, stat.cversion, is_own)
+        return Node(data, stat.version, stat.cversion, is_own, self._session_id)
 
     async def children(self, path: str) -> Sequence[str]:
         check_path(path)
@@ -179,6 +182,7 @@ class ZooKeeperCoordinator:
             return
         self._closed = True
         client, self._client = self._client, None
+        self._forget_refusal()
         self._disconnected(CoordinatorLostError("the coordinator was closed on this side"))
         self._connected.set()  # wakes the calls that wait, to find it closed
         if client is not None:
@@ -259,6 +263,8 @@ class ZooKeeperCoordinator:
             lambda client: client.get_children_async(path, watch=self._watched, include_data=True)
         )
         found: Sequence[Any] = await asyncio.gather(look, look_below, return_exceptions=True)
+        if seen.session not in (None, self._session_id):
+            return True
         stat, below = found
         if isinstance(below, NoNodeError):
             return True
@@ -280,9 +286,20 @@ class ZooKeeperCoordinator:
     # The connection
 
     def _begin(self) -> None:
+        client = self._new_client()
+
+        def listen(state: str) -> None:
+            """On a thread of kazoo's, which must not wait here."""
+            self._post(self._heard, client, state, client.client_state, client.client_id)
+
+        client.add_listener(listen)
+        self._client = client
+        client.start_async()
+
+    def _new_client(self) -> KazooClient:
         access = self._access
         user, password = access.user, access.password
-        client = KazooClient(
+        return KazooClient(
             self._connect_string,
             timeout=self._session_seconds,
             connection_retry=KazooRetry(
@@ -295,14 +312,6 @@ class ZooKeeperCoordinator:
             auth_data=[("digest", f"{user}:{password}")] if user is not None else None,
             default_acl=CREATOR_ALL_ACL if access.acl is ZooKeeperAcl.CREATOR else None,
         )
-
-        def listen(state: str) -> None:
-            """On a thread of kazoo's, which must not wait here."""
-            self._post(self._heard, client, state, client.client_state, client.client_id)
-
-        client.add_listener(listen)
-        self._client = client
-        client.start_async()
 
     def _heard(
         self, client: Any, state: str, keeper_state: str, client_id: tuple[int, bytes] | None
@@ -318,8 +327,11 @@ class ZooKeeperCoordinator:
                 )  # fmt: skip
             self._session_id = session_id
             self._connected.set()
+            self._forget_refusal()
         else:
             self._connected.clear()
+            if self._refusal is None:
+                self._refusal = asyncio.create_task(self._find_refusal(client))
             if state == KazooState.LOST:
                 logger.warning("coordinator_session_lost servers=%s", self._connect_string)
             else:
@@ -329,8 +341,41 @@ class ZooKeeperCoordinator:
             )
         if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
             # Kazoo has given up over bytes that it does not understand: begin anew.
+            self._forget_refusal()
             self._end(client)
             self._begin()
+
+    async def _find_refusal(self, client: KazooClient) -> None:
+        """Begin anew if ZooKeeper takes a new session but not that of `client`.
+
+        A server closes the connection of a process that has seen a later transaction than the
+        server has. A ZooKeeper that was rebuilt would refuse the session for ever in this way.
+        """
+        await asyncio.sleep(self._session_seconds)
+        fresh, is_taken = self._new_client(), asyncio.Event()
+
+        def listen(state: str) -> None:
+            """On a thread of kazoo's."""
+            if state == KazooState.CONNECTED:
+                self._post(is_taken.set)
+
+        fresh.add_listener(listen)
+        fresh.start_async()
+        try:
+            await is_taken.wait()
+            # By then `client` has tried again.
+            await asyncio.sleep(2 * COORDINATOR_RETRY_SECONDS_MAX)
+        finally:
+            self._end(fresh)
+        logger.warning("coordinator_session_refused servers=%s", self._connect_string)
+        self._refusal = None
+        self._end(client)
+        self._begin()
+
+    def _forget_refusal(self) -> None:
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            refusal.cancel()
 
     def _disconnected(self, error: CoordinatorLostError) -> None:
         for answer in self._pending:
