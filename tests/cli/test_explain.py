@@ -176,8 +176,10 @@ def test_a_transaction_of_a_running_cluster_is_explained(cluster: RunningCluster
         request_id = ":".join(map(str, found["request_id"].values()))
 
         def is_noted() -> bool:
+            """Nobody can name a client that has gone before the nodes have noted it."""
             noted = run_waltz("explain", f"0:{written}", *where, "--json").stdout
-            return bool(json.loads(noted)["author"]["source"].startswith("a journal"))
+            author = json.loads(noted)["author"]
+            return author is not None and author["source"].startswith("a journal")
 
     wait_until(is_noted, "no journal has the client's name after it has gone")
     by_request = run_waltz("explain", request_id, *where)

@@ -93,15 +93,15 @@ def test_a_node_is_restored_by_another_address_of_its_name(tmp_path: Path) -> No
             doors = replace(host, network=network)
             async with AsyncWaltzClient(doors, Recorder()) as client:
                 assert await client.append(0, b"first") == 0
+                await until(lambda: server.state().connections == 2)
                 network.names["node"] = [proxies[1].address]
                 for proxy in proxies:
                     proxy.cut()
                 assert await client.append(0, b"second") == 1
                 connections = client.engine._connections
                 await until(lambda: all(each.is_carried for each in connections._open.values()))
+                await until(lambda: server.state().connections == proxies[1].count == 2)
                 assert connections._machine._next_sequence == 2, "none but those of the beginning"
-                assert server.state().connections == 2
-            assert proxies[1].count == 2
         for proxy in proxies:
             await proxy.stop()
 
