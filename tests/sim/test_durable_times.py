@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.storage.support import DIRECTORY, batch
 from waltz.sim.judges.durable_times import NARROW_MILLISECONDS, DurableTimes
 from waltz.types import PartitionId, TransactionId
@@ -66,6 +68,36 @@ def test_after_a_start_what_was_seen_before_keeps_its_time() -> None:
     assert judged(times, 6, (900, 900)) is not None
     assert judged(times, 6, (20, 20)) is None
     assert judged(times, 7, (900, 900)) is None
+
+
+@pytest.mark.parametrize("byte", [0, 12, 35, 50, 79], ids=["number", "ID", "sum", "data", "end"])
+def test_a_record_that_rots_and_is_repaired_keeps_its_time(byte: int) -> None:
+    times, good = DurableTimes(), content(4)
+    times.synced("node", PATH, good, 20)
+    rotten = bytearray(good)
+    for number in (5, 6):
+        rotten[len(content(number - 5)) + byte] ^= 4
+    times.started("node")
+    times.synced("node", PATH, rotten, 900)
+    assert [judged(times, each, (20, 20)) for each in (5, 6, 7, 8)] == [None] * 4
+    rotten += content(5)[len(good) :]
+    times.synced("node", PATH, rotten, 910)
+    assert judged(times, 9, (910, 910)) is None, "what follows the rotten one is seen"
+    rotten[: len(content(2))] = content(2)
+    times.synced("node", PATH, rotten, 920)
+    assert [judged(times, each, (20, 20)) for each in (5, 6, 7, 8)] == [None] * 4
+    assert all(judged(times, each, (900, 920)) is not None for each in (5, 6, 7, 8))
+
+
+def test_a_record_that_was_rotten_before_it_was_seen_is_as_old_as_its_repair() -> None:
+    times, rotten = DurableTimes(), bytearray(content(3))
+    rotten[len(content(1)) + 12] ^= 1
+    times.synced("node", PATH, rotten, 20)
+    assert times.current("node", P1, TransactionId(6)) is None
+    assert judged(times, 7, (20, 20)) is None
+    times.synced("node", PATH, content(3), 30)
+    assert judged(times, 6, (20, 20)) is not None
+    assert judged(times, 6, (30, 30)) is None
 
 
 def test_other_files_say_nothing() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from waltz.types import PartitionId, TransactionId
 
@@ -21,6 +22,11 @@ NARROW_MILLISECONDS: Final = 2_000
 _HEADER_BYTES: Final = 128
 _RECORD: Final = struct.Struct(">q4iiiI")
 _CHECKSUM: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">q")
+
+DAMAGED_IN_A_ROW_MAX: Final = 100
+"""Damaged records that are passed over to find the next good one; beyond, the rest of a file is not
+looked at."""
 
 
 class RecordCopy(NamedTuple):
@@ -39,6 +45,9 @@ class _SeenFile:
 
     ends: list[int] = field(default_factory=list)
     """The byte at which each record ends."""
+    damaged: set[int] = field(default_factory=set)
+    """The transaction IDs of the records that did not check out; the end of one is where the next
+    good record starts."""
     is_settled: bool = False
     """Whether a sync was seen since the process started."""
 
@@ -70,24 +79,46 @@ class DurableTimes:
         seen = self._files.setdefault((name, path), _SeenFile())
         while seen.ends and seen.ends[-1] > len(content):
             seen.ends.pop()
+        first = int(stem)
+        for number in sorted(seen.damaged):
+            position = number - first
+            if position >= len(seen.ends):
+                seen.damaged.remove(number)
+                continue
+            # A repair writes over as many bytes in the middle of the file.
+            start = seen.ends[position - 1] if position else _HEADER_BYTES
+            end = _end(content, start, number)
+            if end is not None:
+                seen.damaged.remove(number)
+                seen.ends[position] = end
+                copy = _copy(name, partition_id, content, start)
+                self._note(copy, milliseconds, is_new=copy not in self._times)
         offset = seen.ends[-1] if seen.ends else _HEADER_BYTES
-        expected = int(stem) + len(seen.ends)
-        while offset + _RECORD.size + _CHECKSUM.size <= len(content):
-            number, *request_id, _, length, _ = _RECORD.unpack_from(content, offset)
-            end = offset + _RECORD.size + length + _CHECKSUM.size
-            if number != expected or length < 0 or end > len(content):
+        expected = first + len(seen.ends)
+        while True:
+            end = _end(content, offset, expected)
+            if end is not None:
+                copy = _copy(name, partition_id, content, offset)
+                is_new = seen.is_settled or copy not in self._times
+                self._note(copy, milliseconds, is_new=is_new)
+                seen.ends.append(end)
+                offset, expected = end, expected + 1
+            elif (good := _next_good(content, offset, expected)) is not None:
+                number, offset = good
+                seen.damaged.update(range(expected, number))
+                seen.ends += [offset] * (number - expected)
+                expected = number
+            else:
                 break
-            (checksum,) = _CHECKSUM.unpack_from(content, end - _CHECKSUM.size)
-            place = (name, partition_id, TransactionId(number))
-            copy = self._current[place] = RecordCopy(*place, tuple(request_id), checksum)
-            for look in self._looks:
-                look.add(copy)
-            if seen.is_settled or copy not in self._times:
-                self._times.setdefault(copy, []).append(milliseconds)
-            seen.ends.append(end)
-            offset = end
-            expected += 1
         seen.is_settled = True
+
+    def _note(self, copy: RecordCopy, milliseconds: int, *, is_new: bool) -> None:
+        """Note a copy that is durable now; `is_new`: since this time, and not since an earlier."""
+        self._current[copy[:3]] = copy
+        for look in self._looks:
+            look.add(copy)
+        if is_new:
+            self._times.setdefault(copy, []).append(milliseconds)
 
     @contextmanager
     def looking(self) -> Iterator[set[RecordCopy]]:
@@ -131,3 +162,36 @@ class DurableTimes:
             f"I13 times: {name} says that transaction {transaction_id} of partition {partition_id}"
             f" became durable there between {not_before} and {not_after}; it did at {times}"
         )
+
+
+def _end(content: bytes | bytearray, start: int, number: int) -> int | None:
+    """Return the end of the record `number` at a place of a data file; None: there is no such one,
+    or it does not check out."""
+    if start + _RECORD.size + _CHECKSUM.size > len(content):
+        return None
+    found, *_, length, _ = _RECORD.unpack_from(content, start)
+    end = start + int(_RECORD.size) + length + _CHECKSUM.size
+    if found != number or length < 0 or end > len(content):
+        return None
+    body = memoryview(content)[start : end - _CHECKSUM.size]
+    (checksum,) = _CHECKSUM.unpack_from(content, end - _CHECKSUM.size)
+    return int(end) if crc32(body) == checksum else None
+
+
+def _copy(
+    name: str, partition_id: PartitionId, content: bytes | bytearray, start: int
+) -> RecordCopy:
+    number, *request_id, _, length, _ = _RECORD.unpack_from(content, start)
+    (checksum,) = _CHECKSUM.unpack_from(content, start + _RECORD.size + length)
+    return RecordCopy(name, partition_id, TransactionId(number), tuple(request_id), checksum)
+
+
+def _next_good(content: bytes | bytearray, start: int, number: int) -> tuple[int, int] | None:
+    """Return the first good record after a damaged one: its transaction ID and where it starts."""
+    for later in range(number + 1, number + 1 + DAMAGED_IN_A_ROW_MAX):
+        found = content.find(_NUMBER.pack(later), start)
+        while found >= 0:
+            if _end(content, found, later) is not None:
+                return later, found
+            found = content.find(_NUMBER.pack(later), found + 1)
+    return None
