@@ -24,7 +24,7 @@ def test_what_a_partition_cannot_count_on_is_what_its_own_server_says() -> None:
     report = PartitionReport(*head, 1, None, replicas)
     said = ServerAnswers(None, reaches={"a:1": True, "e:1": False}, reports={ZERO: report})
     old = ServerAnswers(None, reaches={"a:1": True})
-    assert lost_replicas(2, [said, old, ServerAnswers("gone")]) == {
+    assert lost_replicas([ZERO, ONE], [said, old, ServerAnswers("gone")]) == {
         ZERO: {"b:1", "d:1", "e:1"},
         ONE: {"e:1"},
     }

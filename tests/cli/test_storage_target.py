@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import click
 import pytest
@@ -69,18 +70,34 @@ def test_what_is_assigned_or_counted_on_is_not_given_up() -> None:
     check_given_up(around(held=both, current="a"), find_target(Address("d", 1), PORTS), (ZERO, ONE))
 
 
+def spared(*, held: str, current: str, lost: str = "", asked: PartitionId = ZERO) -> None:
+    """Check that A may be taken away from partition 0, which the nodes named by `held` hold."""
+    nodes = {node: (ZERO,) for node in (A, B, C) if node[0] in held}
+    found = around(held=nodes, current=current)
+    gone = frozenset(node for node in (A, B, C) if node[0] in lost)
+    check_spared(found.placement, NODE_A, (asked,), found.sessions, {ZERO: gone})
+
+
 def test_a_node_that_a_majority_needs_is_not_taken_offline() -> None:
     """TL-23: over the partition's own replicas."""
-    three = {A: (ZERO,), B: (ZERO,), C: (ZERO,)}
     with pytest.raises(ConfigurationError, match="1 of 3 replicas of partition 0 take part"):
-        check_spared(around(held=three, current="ab"), NODE_A, (ZERO,), {})
+        spared(held="abc", current="ab")
     with pytest.raises(ConfigurationError, match="0 of 1 replicas"):
-        check_spared(around(held={A: (ZERO,)}, current="abc"), NODE_A, (ZERO,), {})
-    check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), {})
+        spared(held="a", current="abc")
+    spared(held="abc", current="abc")
     with pytest.raises(ConfigurationError, match=r"without storage node .* 1 of 3 replicas"):
-        check_spared(around(held=three, current="abc"), NODE_A, (ZERO,), {ZERO: (C,)})
-    check_spared(around(held=three, current="b"), NODE_A, (ZERO,), {})
-    check_spared(around(held=three, current="ab"), NODE_A, (ONE,), {})
+        spared(held="abc", current="abc", lost="c")
+    spared(held="abc", current="b")
+    spared(held="abc", current="ab", asked=ONE)
+
+
+def test_a_node_that_the_last_session_counts_on_gives_nothing_up_while_the_next_one_opens() -> None:
+    """CM-29: the next session has no replicas yet, and recovers from those of the last one."""
+    found = around(held={A: ()}, current="a")
+    begun = replace(found.sessions[ZERO], session_id=SessionId(5))
+    assert begun.current_replicas == ()
+    with pytest.raises(ConfigurationError, match="still takes part in the store sessions"):
+        check_given_up(replace(found, sessions={ZERO: begun}), NODE_A, (ZERO,))
 
 
 def test_a_partition_that_the_cluster_does_not_have_is_refused() -> None:

@@ -127,3 +127,11 @@ def test_a_promise_that_the_metadata_know_of_changes_nothing() -> None:
 @pytest.mark.parametrize("forged", [SESSION_CLIMB_MAX, 2**63 - 1])
 def test_no_climb_takes_the_numbers_that_are_left(forged: int) -> None:
     assert next_session(UNRESOLVED, Generation(3), SessionId(forged)).session_id == 10
+
+
+def test_a_session_that_opens_has_no_replicas_and_counts_on_those_of_the_last_one() -> None:
+    assert UNRESOLVED.current_replicas == UNRESOLVED.counted_replicas == ("h1:6000",)
+    begun = next_session(UNRESOLVED, Generation(4))
+    assert begun.current_replicas == ()
+    assert begun.counted_replicas == ("h1:6000",)
+    assert next_session(CLOSED, Generation(4)).counted_replicas == ()

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import click
 
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.open_sessions import read_open_sessions
 from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions, partitions_option
-from waltz.cli.server_answers import ask_lost_replicas
 from waltz.cli.storage_questions import ask_session, ask_storage, talk_to_data_port
 from waltz.cli.storage_target import (
     StorageTarget,
@@ -158,8 +159,8 @@ def availability(
         around = await read_surroundings(host, root, partition_ids)
         async with talk_to_storage(host, storage, around) as (target, talk):
             if not is_online and not force:
-                lost = await ask_lost_replicas(host, root)
-                check_spared(around, target, partition_ids, lost)
+                check = partial(check_spared, around.placement, target, partition_ids)
+                await read_open_sessions(host, root, partition_ids, check)
             request = PartitionAvailableRequest(0, partition_ids, is_online)
             await talk.ask(request, AdminSuccessResponse)
             return target
@@ -208,8 +209,8 @@ def access(
         around = await read_surroundings(host, root, partition_ids)
         async with talk_to_storage(host, storage, around) as (target, talk):
             if not is_writable and not force:
-                lost = await ask_lost_replicas(host, root)
-                check_spared(around, target, partition_ids, lost)
+                check = partial(check_spared, around.placement, target, partition_ids)
+                await read_open_sessions(host, root, partition_ids, check)
             request = PartitionAccessRequest(0, partition_ids, is_readable, is_writable)
             await talk.ask(request, AdminSuccessResponse)
             return target

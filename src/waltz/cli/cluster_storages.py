@@ -16,9 +16,9 @@ import click
 from waltz.cli.cluster_list import read_sessions
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.nodes import ADDRESS
+from waltz.cli.open_sessions import OpenSessions, read_open_sessions
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.partition_list import PARTITIONS, listed_partitions, partitions_option
-from waltz.cli.server_answers import ask_lost_replicas
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.placement_shell import (
     change_placement,
@@ -205,7 +205,7 @@ def check_left(node: ReplicaId, sessions: Mapping[PartitionId, PartitionMetadata
     if counting := [
         partition_id
         for partition_id, metadata in sessions.items()
-        if node in metadata.current_replicas
+        if node in metadata.counted_replicas
     ]:
         raise ConfigurationError(
             f"storage node {node} still takes part in the store sessions of partitions"
@@ -255,8 +255,9 @@ def unassign(
     """Let a storage node hold fewer partitions. The only copy of a partition is never taken
     away."""
     node = ReplicaId(str(storage))
-    sessions = {} if force else read_all_sessions(place, partition_ids)
-    lost = {} if force else place.run(ask_lost_replicas)
+    found = OpenSessions({}, {})
+    if not force:
+        found = place.run(lambda host, root: read_open_sessions(host, root, partition_ids))
 
     def change(placement: StoragePlacement) -> StoragePlacement:
         after = unassign_replicas(placement, node, partition_ids, shrinks_group=True)
@@ -266,8 +267,8 @@ def unassign(
             raise ConfigurationError(f"{error}, or give --shrink-group") from error
         try:
             for partition_id in partition_ids:
-                known = sessions.get(partition_id)
-                check_majority(after, partition_id, known, lost.get(partition_id, ()))
+                known = found.sessions.get(partition_id)
+                check_majority(after, partition_id, known, found.lost.get(partition_id, ()))
         except ConfigurationError as error:
             raise ConfigurationError(f"{error}{FORCE_REMEDY}") from error
         return after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from waltz.cli.replica_standing import view_replicas
@@ -59,39 +59,47 @@ async def ask_everything(
     return replace(answers, reports=found.reports, coordinator_problem=found.coordinator_problem)
 
 
-async def ask_lost_replicas(host: Host, root: str) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return for every partition the storage nodes that it cannot count on now: those that a
-    running server does not reach, and those that the partition's server reports as away, silent,
-    behind, damaged or refusing appends.
+async def ask_owners(
+    host: Host, root: str
+) -> tuple[Sequence[ServerAnswers], Mapping[PartitionId, ServerAnswers]]:
+    """Return the answers of all running servers, and per partition those of its server; partitions
+    without a running server are missing.
 
-    The metadata does not tell: a store session continues without them. Raises NoNodeError: there is
-    no cluster. CoordinatorLostError.
+    Raises NoNodeError: there is no cluster. CoordinatorLostError.
     """
-    params = await read_cluster_params(host.coordinator, root)
+    await read_cluster_params(host.coordinator, root)
     _, membership = await read_membership(host.coordinator, ClusterPaths(root).server_descriptors)
-    owned = membership.assignment.servers
+    owned = {each: membership.assignment.servers.get(each, {}) for each in membership.descriptors}
     found = await asyncio.gather(
         *[
-            ask_everything(
-                host, each.address, LOST_ANSWER_SECONDS, sorted(owned.get(server_id, {}))
-            )
+            ask_everything(host, each.address, LOST_ANSWER_SECONDS, sorted(owned[server_id]))
             for server_id, each in membership.descriptors.items()
         ]
     )
-    return lost_replicas(params.partition_count, found)
+    owners = {
+        number: answers
+        for numbers, answers in zip(owned.values(), found, strict=True)
+        for number in numbers
+    }
+    return found, owners
 
 
 def lost_replicas(
-    partition_count: int, answers: Sequence[ServerAnswers]
+    partition_ids: Iterable[PartitionId], answers: Sequence[ServerAnswers]
 ) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return the result of `ask_lost_replicas`, from the answers of the servers."""
+    """Return per partition the storage nodes that it cannot count on now: those that a running
+    server does not reach, and those that the partition's server reports as away, silent, behind,
+    damaged or refusing appends.
+
+    The metadata does not tell: a store session continues without them.
+    """
     unreached = frozenset(
         ReplicaId(node)
         for each in answers
         for node, is_reached in (each.reaches or {}).items()
         if not is_reached
     )
-    lost = dict.fromkeys(map(PartitionId, range(partition_count)), unreached)
+    lost = dict.fromkeys(partition_ids, unreached)
     for each in answers:
         for number, report in (each.reports or {}).items():
             replicas = [entry.replica_id for entry in report.replicas]
@@ -100,7 +108,8 @@ def lost_replicas(
                 for view in view_replicas(replicas, report)
                 if view.is_fault
             }
-            lost[number] = lost.get(number, unreached) | away
+            if number in lost:
+                lost[number] |= away
     return lost
 
 

@@ -121,7 +121,7 @@ def check_given_up(
         number
         for number in partition_ids
         if number in around.sessions
-        and target.replica_id in around.sessions[number].current_replicas
+        and target.replica_id in around.sessions[number].counted_replicas
     ]:
         raise ConfigurationError(
             f"{target} still takes part in the store sessions of partitions"
@@ -131,18 +131,20 @@ def check_given_up(
 
 
 def check_spared(
-    around: Surroundings,
+    placement: StoragePlacement,
     target: StorageTarget,
     partition_ids: tuple[PartitionId, ...],
+    sessions: Mapping[PartitionId, PartitionMetadata],
     lost: Mapping[PartitionId, Collection[ReplicaId]],
 ) -> None:
     """Raise ConfigurationError if without the node a partition's replicas have no majority.
 
-    `lost`: per partition, the storage nodes that it cannot count on, whatever the metadata says.
+    `sessions` are open; `lost`: per partition, the storage nodes that it cannot count on, whatever
+    the metadata says.
     """
     for number in partition_ids:
-        replicas = around.placement.holding(number)
-        metadata = around.sessions.get(number)
+        replicas = placement.holding(number)
+        metadata = sessions.get(number)
         if metadata is None or target.replica_id not in metadata.current_replicas:
             continue
         others = [
@@ -154,6 +156,7 @@ def check_spared(
         if len(others) < majority(len(replicas)):
             raise ConfigurationError(
                 f"without {target} {len(others)} of {len(replicas)} replicas of partition {number}"
-                " take part in its store session: no majority, so it would take no appends."
-                " Bring the others back first, or give --force"
+                " take part in its store session and are whole: no majority, so it would take no"
+                " appends. Bring the others back first, or wait until they have caught up (waltz"
+                " status), or give --force"
             )

@@ -62,6 +62,16 @@ class PartitionMetadata:
             if state.session_id == self.session_id
         )
 
+    @property
+    def counted_replicas(self) -> tuple[ReplicaId, ...]:
+        """The replicas that the next recovery counts on: of the last session that took appends. A
+        session that is still opening has no current replicas."""
+        return tuple(
+            replica_id
+            for replica_id, state in self.replica_states.items()
+            if state.closing_high_water_mark is None
+        )
+
     LAYOUT = Parts(
         ("version", VERSION_1),
         ("generation", INT),
