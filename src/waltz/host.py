@@ -217,7 +217,7 @@ class Disk(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file over `target` in one step."""
+        """Move a file over `target` in one step, or a directory to a `target` that is not there."""
         ...
 
     def sync_directory(self, path: str) -> None:

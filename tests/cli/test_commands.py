@@ -128,6 +128,7 @@ ROWS = (
     Row("restore cluster", "--help", 106, RECORDS),
     Row("restore storage", "--help", 106, RECORDS),
     Row("restore drill", "--help", 104, RECORDS),
+    Row("restore partition", "--help", 120, RECORDS),
     Row("clone", "--help", 110, ("asyncio", "numpy", "rich")),
 )
 """A row per command. What a command imports to show its answer comes later; those that start

@@ -26,7 +26,6 @@ from waltz.errors import ConfigurationError, CorruptionError, DirectoryInUseErro
 from waltz.restore.directory_filling import (
     DirectoryWish,
     Filling,
-    checked_batch,
     fill_directories,
     whole_directory,
 )
@@ -321,19 +320,6 @@ def test_a_node_does_not_start_while_a_directory_is_being_filled() -> None:
     disk = SimulatedDisk(PATHS, contents={f"/one/{MARK_FILE_NAME}": b"restore x\n"})
     with pytest.raises(WaltzError, match="run the same `waltz restore` command again"):
         open_control(disk, directory="/one", key=NEW_KEY)
-
-
-def test_a_flipped_byte_of_the_archive_is_never_restored() -> None:
-    """Were the archive to hand it out, which it must not, either."""
-    archive = make_archive([6])
-    block = archive.log(0, 5)
-    for position in range(len(block)):
-        for mask in (0x01, 0x80):
-            wrong = bytearray(block)
-            wrong[position] ^= mask
-            with pytest.raises(CorruptionError):
-                checked_batch(bytes(wrong), PartitionId(0), TransactionId(0))
-    assert checked_batch(block, PartitionId(0), TransactionId(0)).block == block
 
 
 def test_records_of_another_partition_or_too_few_are_never_restored() -> None:

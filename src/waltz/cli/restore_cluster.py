@@ -230,6 +230,13 @@ def show_restored(restored: Restored, *, as_json: bool) -> None:
     required=True,
     help="Its directory: empty, and with no node running in it.",
 )
+@click.option(
+    "-p",
+    "--partition",
+    "partition_id",
+    type=click.IntRange(min=0),
+    help="Replace this partition alone, for waltz restore partition; the node must be stopped.",
+)
 @click.option("--start-over", is_flag=True, help=START_OVER)
 @json_option
 def storage(
@@ -239,17 +246,33 @@ def storage(
     tls: TlsSettings,
     storage: Address,
     directory: Path,
+    partition_id: int | None,
     start_over: bool,
     as_json: bool,
 ) -> None:
     """Fill one storage node's empty directory, for a restore that was begun.
 
     ARCHIVE is file:///directory or s3://bucket/prefix. `waltz restore cluster` has written the plan
-    into the coordinator, and waits for the report of what the directory holds.
+    into the coordinator, and waits for the report of what the directory holds. With --partition the
+    directory is that of a node that is stopped, and one partition in it is replaced.
     """
+    place = coordinator_place(coordinator, config, tls)
+    if partition_id is not None:
+        from waltz.cli import restore_partition
+
+        if start_over:
+            raise click.UsageError("--partition excludes --start-over: it may be repeated anyway")
+        number = PartitionId(partition_id)
+        plan_of_one, filled = restore_partition.fill_storage(
+            archive, place, number, storage, directory.absolute()
+        )
+        if as_json:
+            print_json(restore_partition.filled_json(plan_of_one, filled))
+        else:
+            restore_partition.show_filled(plan_of_one, ReplicaId(str(storage)), filled)
+        return
     from waltz.archive.archive import open_archive
 
-    place = coordinator_place(coordinator, config, tls)
     replica_id = ReplicaId(str(storage))
 
     async def ask(host: Host, root: str) -> RestorePlan:

@@ -64,7 +64,7 @@ def fill_here(
         )
         for path, wish in wishes.items()
     }
-    _check_room(needed)
+    check_room({path: each for path, each in needed.items() if _is_empty(path)})
     partitions = {p for wish in wishes.values() for p in wish.partitions}
     with (
         ThreadPoolExecutor(min(len(wishes), DIRECTORIES_MAX)) as pool,
@@ -96,13 +96,15 @@ def fill_here(
             ) from error
 
 
-def _check_room(needed: Mapping[str, int]) -> None:
-    """Raise ConfigurationError if a disk has less room than all empty directories on it need."""
+def _is_empty(path: str) -> bool:
+    return Path(path).is_dir() and not any(Path(path).iterdir())
+
+
+def check_room(needed: Mapping[str, int]) -> None:
+    """Raise ConfigurationError if a disk has less room than all directories on it need."""
     by_disk: dict[int, list[str]] = {}
     for path in needed:
-        directory = Path(path)
-        if directory.is_dir() and not any(directory.iterdir()):
-            by_disk.setdefault(directory.stat().st_dev, []).append(path)
+        by_disk.setdefault(Path(path).stat().st_dev, []).append(path)
     for paths in by_disk.values():
         free = RealDisk().space(paths[0]).free_bytes
         wanted = sum(needed[path] for path in paths)

@@ -24,6 +24,11 @@ PLACES: Final = {
         "storage",
         "Fill one storage node's empty directory, for a restore that was begun.",
     ),
+    "partition": CommandPlace(
+        "waltz.cli.restore_partition",
+        "partition",
+        "Replace one partition of a living cluster, whose nodes of that partition are stopped.",
+    ),
     "drill": CommandPlace(
         "waltz.cli.restore_drill",
         "drill",

@@ -48,6 +48,28 @@ class StorageType(click.ParamType[StoragePlaces]):
 STORAGES: Final = StorageType()
 
 
+class DirectoryType(click.ParamType[tuple[Address, Path]]):
+    """An option of the form host:port=directory."""
+
+    name = "host:port=directory"
+    help = "A storage node that is stopped, and its directory on this machine; repeat it."
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[Address, Path]:
+        address, _, directory = value.partition("=")
+        try:
+            found = Address.parse(address)
+        except ConfigurationError as error:
+            self.fail(f"{error}; expected host:port=directory", param, ctx)
+        if not directory:
+            self.fail(f"{value!r} names no directory; expected host:port=directory", param, ctx)
+        return found, Path(directory).absolute()
+
+
+DIRECTORIES: Final = DirectoryType()
+
+
 def storages_of(places: Sequence[StoragePlaces], partition_count: int) -> tuple[StorageWish, ...]:
     """Return the storage nodes, each a group of its own that holds all partitions. Raises
     click.UsageError: one is named twice."""

@@ -40,6 +40,21 @@ class LogHistory:
     retired_directories: tuple[UUID, ...] = ()
 
 
+def ended_at(
+    histories: tuple[LogHistory, ...],
+    known: tuple[LogHistory, ...],
+    partition_id: PartitionId,
+) -> LogHistory | None:
+    """Return the history, of those that a copy of the log does not know, that replaced the most of
+    a partition: from its first ID on the copy has other transactions than the log. None: there is
+    none."""
+    ids = {each.history_id for each in known}
+    later = [
+        each for each in histories if each.history_id not in ids and partition_id in each.firsts
+    ]
+    return min(later, key=lambda each: each.firsts[partition_id], default=None)
+
+
 def encode_histories(histories: tuple[LogHistory, ...]) -> bytes:
     """Return the data of the node; the histories are in the order in which they began."""
     return json.dumps(

@@ -66,6 +66,10 @@ _NODES: Final = (
         _PATHS.restored_directory(ReplicaId("localhost:7000")),
         "report of the storage directory that was filled for that storage node: JSON",
     ),
+    (
+        _PATHS.partition_restore(PartitionId(0)),
+        "restore of that partition alone while it is under way, above reports of directories: JSON",
+    ),
 )
 
 _VALUES: Final[tuple[tuple[str, Parts], ...]] = (
@@ -96,7 +100,8 @@ characters above U+FFFF as two surrogates of three bytes each) after its length 
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
 data port. Bytes after a value are ignored. The Java original has no `storageDirectories`,
-no `serverPreferences`, no `consumers`, no `cut`, no `notes`, no `history` and no `restore`.
+no `serverPreferences`, no `consumers`, no `cut`, no `notes`, no `history`, no `restore` and no
+`partitionRestores`.
 
 ## Nodes
 

@@ -1,5 +1,6 @@
 """The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
-original has no storage directories, server preferences, notes, consumers, cut, history or restore.
+original has no storage directories, server preferences, notes, consumers, cut, history, restore or
+partition restores.
 """
 
 from __future__ import annotations
@@ -131,3 +132,12 @@ class ClusterPaths:
     def restored_directory(self, replica_id: ReplicaId) -> str:
         """The node with the report of a storage directory that was filled for the restore."""
         return f"{self.restore}/{replica_id}"
+
+    @property
+    def partition_restores(self) -> str:
+        return f"{self.root}/partitionRestores"
+
+    def partition_restore(self, partition_id: PartitionId) -> str:
+        """The node with the plan of a restore of this partition alone, while that is under way; its
+        children are the reports of directories."""
+        return f"{self.partition_restores}/{partition_id}"

@@ -68,6 +68,7 @@ async def _check_removable(
         paths.notes,
         paths.history,
         paths.restore,
+        paths.partition_restores,
     )
     strange = [
         child

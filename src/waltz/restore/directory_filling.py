@@ -2,26 +2,28 @@
 
 Owns the order of the writes, so that a directory that was filled in part is never taken for a whole
 one (`storage/directory/restored_files.py`). The records are those of the archive, byte for byte,
-written by the storage node's own code. Each block is checked before it is written, and each
-partition of each directory is read back and compared once it is durable. Knows no coordinator.
+written and compared by `partition_writing.py`. Knows no coordinator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from hashlib import sha256
-from typing import Final, TypeAlias
 from uuid import UUID
 
-from waltz.arrays import np
-from waltz.errors import ConfigurationError, CorruptionError
+from waltz.errors import ConfigurationError
 from waltz.host import Disk, File
 from waltz.limits import SEGMENT_BYTES_THRESHOLD
-from waltz.record import RecordBatch, batch_from_block
 from waltz.restore.directory_report import DirectoryReport, PartitionHeld
+from waltz.restore.partition_writing import (
+    Blocks,
+    Together,
+    WrittenPartition,
+    held_in,
+    one_by_one,
+    write_partition,
+)
 from waltz.storage.directory.control_struct import ASSIGNED, CONTROL_FILE_NAME, FRESH, PartitionInfo
 from waltz.storage.directory.node_file import NodeHeader
 from waltz.storage.directory.restored_files import (
@@ -29,42 +31,11 @@ from waltz.storage.directory.restored_files import (
     RestoredPartition,
     write_promises,
 )
-from waltz.storage.directory.trace_file import SegmentTrace
-from waltz.storage.inspection.content import partition_parts
 from waltz.storage.inspection.promises import read_promises
-from waltz.storage.inspection.survey import list_partition
-from waltz.storage.inspection.walk import Gap
-from waltz.storage.log.listing import segment_names
 from waltz.storage.log.segment import (
-    DATA_SUFFIX,
-    SEGMENT_HEADER_BYTES,
     SegmentHome,
-    first_stranger,
 )
-from waltz.storage.log.segment_recovery import NO_TRUST
-from waltz.storage.log.segments import SegmentChain
-from waltz.types import NO_GENERATION, Generation, PartitionId, ReplicaId, SessionId, TransactionId
-
-SYNC_BYTES: Final = 64 * 1024 * 1024
-"""Bytes written to a directory between two syncs: what a killed restore may have to write out."""
-
-READ_BACK_BYTES: Final = 1024 * 1024
-"""Bytes that are read back at a time."""
-
-FIRST: Final = TransactionId(0)
-
-Blocks: TypeAlias = Callable[[PartitionId, TransactionId, TransactionId], Iterator[bytes]]
-"""The archive's `blocks`."""
-
-Together: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
-"""Calls all functions, perhaps at the same time, and returns once all have ended. Raises the error
-of one that failed."""
-
-
-def one_by_one(calls: Sequence[Callable[[], None]]) -> None:
-    """Call the functions in order. Implements `Together`."""
-    for call in calls:
-        call()
+from waltz.types import PartitionId, ReplicaId, SessionId, TransactionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,39 +118,18 @@ def _fill(filling: Filling, blocks: Blocks, directories: Sequence[_Directory]) -
     }
     for partition_id, (last, _) in sorted(partitions.items()):
         holders = [each for each in directories if partition_id in each.wish.partitions]
-        filling.together([partial(each.open, partition_id) for each in holders])
-        content = _Content()
-        unsynced = 0
-        for block in blocks(partition_id, FIRST, TransactionId(last + 1)) if last >= FIRST else ():
-            batch = checked_batch(block, partition_id, content.next_transaction_id)
-            content.add(batch)
-            filling.together([partial(each.write, batch) for each in holders])
-            unsynced += len(block)
-            if unsynced >= SYNC_BYTES:
-                filling.together([each.sync for each in holders])
-                unsynced = 0
-            filling.progress(len(block))
-        held = content.held()
-        if held.last != last:
-            raise CorruptionError(
-                f"the archive gave transactions up to {held.last} of partition {partition_id};"
-                f" expected {last}"
-            )
-        filling.together([partial(each.close, held) for each in holders])
-    filling.together([each.seal for each in directories])
-
-
-def checked_batch(block: bytes, partition_id: PartitionId, first: TransactionId) -> RecordBatch:
-    """Return the records in a block of the archive. Raises CorruptionError: they are not those of
-    this partition from `first` on, or do not check out."""
-    batch = batch_from_block(block, first)
-    stranger = first_stranger(block, batch.offsets, partition_id)
-    if stranger is not None:
-        raise CorruptionError(
-            f"the archive gave a record {first + stranger} of another partition for partition"
-            f" {partition_id}"
+        opened = [each.open(partition_id) for each in holders]
+        held = write_partition(
+            opened,
+            blocks,
+            partition_id,
+            last,
+            together=filling.together,
+            progress=filling.progress,
         )
-    return batch
+        for each in holders:
+            each.keep(held)
+    filling.together([each.seal for each in directories])
 
 
 def whole_directory(disk: Disk, path: str, wish: DirectoryWish) -> DirectoryReport | None:
@@ -204,47 +154,12 @@ def whole_directory(disk: Disk, path: str, wish: DirectoryWish) -> DirectoryRepo
         return None
     held = {}
     for partition_id, (last, _) in sorted(wish.partitions.items()):
-        content = _Content()
-        for _, part in partition_parts(disk, list_partition(disk, f"{path}/{partition_id}")):
-            if isinstance(part, Gap):
-                raise CorruptionError(f"{path}, partition {partition_id}: {part.reason}")
-            content.add(part.batch)
-        found = held[partition_id] = content.held()
+        found = held[partition_id] = held_in(disk, f"{path}/{partition_id}")
         if found.last != last:
             return None  # a node has worked in it
     return DirectoryReport(
         wish.restore_id, wish.replica_id, promises.node.header.directory_id, held
     )
-
-
-class _Content:
-    """The digest, the size and the highest IDs of a partition's records, taken while they pass."""
-
-    def __init__(self) -> None:
-        self.next_transaction_id = FIRST
-        self._digest = sha256()
-        self._byte_count = 0
-        self._client_id = -1
-        self._generation = int(NO_GENERATION)
-
-    def add(self, batch: RecordBatch) -> None:
-        if not len(batch):
-            return
-        self._digest.update(batch.block)
-        self._byte_count += len(batch.block)
-        ids = np.ascontiguousarray(batch.request_ids()[:, :8]).view(">i4")
-        self._client_id = max(self._client_id, int(ids[:, 0].max()))
-        self._generation = max(self._generation, int(ids[:, 1].max()))
-        self.next_transaction_id = batch.next_transaction_id
-
-    def held(self) -> PartitionHeld:
-        return PartitionHeld(
-            TransactionId(self.next_transaction_id - 1),
-            self._digest.hexdigest(),
-            self._byte_count,
-            self._client_id,
-            Generation(self._generation),
-        )
 
 
 class _Directory:
@@ -261,8 +176,7 @@ class _Directory:
         self._mark = f"{path}/{MARK_FILE_NAME}"
         self._partitions: dict[PartitionId, RestoredPartition] = {}
         self._held: dict[PartitionId, PartitionHeld] = {}
-        self._chain: SegmentChain | None = None
-        self._home: SegmentHome | None = None
+        self._open: WrittenPartition | None = None
         self._directory_id = filling.new_id()
         if not self._disk.exists(path):
             raise ConfigurationError(f"there is no directory {path}; create it, empty")
@@ -322,43 +236,27 @@ class _Directory:
                 self._disk.remove(path)
                 self._disk.sync_directory(self.path)
 
-    def open(self, partition_id: PartitionId) -> None:
-        wish = self.wish
-        self._home = SegmentHome(
-            self._disk, f"{self.path}/{partition_id}", wish.cluster_key, partition_id
+    def open(self, partition_id: PartitionId) -> WrittenPartition:
+        """Begin to write a partition."""
+        home = SegmentHome(
+            self._disk, f"{self.path}/{partition_id}", self.wish.cluster_key, partition_id
         )
-        self._chain = SegmentChain(
-            self._home,
+        self._open = WrittenPartition(
+            home,
             segment_bytes_threshold=self._filling.segment_bytes_threshold,
             wall_milliseconds=self._filling.wall_milliseconds,
         )
-        self._chain.open(NO_TRUST)
+        return self._open
 
-    def write(self, batch: RecordBatch) -> None:
-        assert self._chain is not None
-        self._chain.write(batch)
-
-    def sync(self) -> None:
-        assert self._chain is not None
-        self._chain.sync()
-
-    def close(self, held: PartitionHeld) -> None:
-        """Make the open partition durable, and compare its bytes with those of the archive."""
-        assert self._chain is not None
-        assert self._home is not None
-        trace = SegmentTrace(self._chain.newest_segment, TransactionId(held.last + 1))
-        self._chain.close()
-        self._chain = None
-        partition_id = self._home.partition_id
-        found = _digest_of_files(self._home)
-        if found != held.sha256:
-            raise CorruptionError(
-                f"{self._home.directory} was written and read back: its records have digest"
-                f" {found}, those of the archive {held.sha256}; the disk does not keep what it is"
-                " given"
-            )
-        self._partitions[partition_id] = RestoredPartition(self.wish.info(partition_id), trace)
+    def keep(self, held: PartitionHeld) -> None:
+        """Note the open partition, which is durable and was read back."""
+        assert self._open is not None
+        partition_id = self._open.partition_id
+        self._partitions[partition_id] = RestoredPartition(
+            self.wish.info(partition_id), self._open.trace
+        )
         self._held[partition_id] = held
+        self._open = None
 
     def seal(self) -> None:
         """Make the directory usable. Raises OSError."""
@@ -378,23 +276,7 @@ class _Directory:
 
     def release(self) -> None:
         """Close what is open, and give back the lock."""
-        if self._chain is not None:
-            with suppress(OSError):
-                self._chain.segments.close()
-            self._chain = None
+        if self._open is not None:
+            self._open.release()
+            self._open = None
         self._release()
-
-
-def _digest_of_files(home: SegmentHome) -> str:
-    """Return the digest of what lies in the data files behind their headers. Raises OSError."""
-    digest = sha256()
-    for first in segment_names(home, DATA_SUFFIX):
-        file = home.disk.open_to_read(home.path(first, DATA_SUFFIX))
-        try:
-            offset = SEGMENT_HEADER_BYTES
-            while piece := file.read_at(offset, READ_BACK_BYTES):
-                digest.update(piece)
-                offset += len(piece)
-        finally:
-            file.close()
-    return digest.hexdigest()

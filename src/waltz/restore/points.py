@@ -128,25 +128,35 @@ def places(archive: ArchivedLog, point: Point, partition_count: int) -> dict[Par
     Raises ConfigurationError: no such cut, or marks that the archive does not reach, or that name
     too few or too many partitions.
     """
-    found: dict[PartitionId, Place] = {}
     partitions = tuple(map(PartitionId, range(partition_count)))
     marks = _marks(archive, point, partitions)
-    for partition_id in partitions:
-        end = archived_end(archive, partition_id)
-        if isinstance(point, AtTime):
-            found[partition_id] = place_at(
-                archive.time_marks(partition_id), point.milliseconds, end
-            )
-            continue
-        # A partition that the cut does not have was added after it.
-        last = TransactionId(end - 1) if marks is None else marks.get(partition_id, NOTHING)
-        if not NOTHING <= last < end:
-            raise ConfigurationError(
-                f"the point names transaction {last} of partition {partition_id}, which is archived"
-                f" up to {end - 1}: wait until the archive has it, or name an earlier point"
-            )
-        found[partition_id] = Place(last, end, last)
-    return found
+    return {each: _place(archive, point, marks, each) for each in partitions}
+
+
+def place_of(archive: ArchivedLog, point: Point, partition_id: PartitionId) -> Place:
+    """Return the place of one partition, which is the only one that marks may name. Raises as
+    `places`."""
+    marks = _marks(archive, point, (partition_id,))
+    return _place(archive, point, marks, partition_id)
+
+
+def _place(
+    archive: ArchivedLog,
+    point: Point,
+    marks: Mapping[PartitionId, TransactionId] | None,
+    partition_id: PartitionId,
+) -> Place:
+    end = archived_end(archive, partition_id)
+    if isinstance(point, AtTime):
+        return place_at(archive.time_marks(partition_id), point.milliseconds, end)
+    # A partition that the cut does not have was added after it.
+    last = TransactionId(end - 1) if marks is None else marks.get(partition_id, NOTHING)
+    if not NOTHING <= last < end:
+        raise ConfigurationError(
+            f"the point names transaction {last} of partition {partition_id}, which is archived"
+            f" up to {end - 1}: wait until the archive has it, or name an earlier point"
+        )
+    return Place(last, end, last)
 
 
 def _marks(
@@ -166,7 +176,7 @@ def _marks(
         if missing or beyond:
             wrong = f"lack partition {missing[0]}" if missing else f"name partition {beyond[0]}"
             raise ConfigurationError(
-                f"the marks {wrong}; expected one mark for each partition of the cluster,"
+                f"the marks {wrong}; expected one mark for each partition that is restored,"
                 f" {len(partitions)} in all: -1 for none of its transactions"
             )
         return point.marks

@@ -8,7 +8,7 @@ whatever is there below the root of a cluster without store parameters was writt
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from waltz.cluster.cluster_shell import claim_root, create_if_absent
 from waltz.cluster.locking_shell import admin_lock
@@ -76,18 +76,13 @@ async def report_directory(coordinator: Coordinator, report: DirectoryReport, *,
             f"the directory was filled for restore {report.restore_id}, and restore"
             f" {begun.restore_id} was begun at {root}: fill the directory again, with --start-over"
         )
-    await _put(coordinator, paths.restored_directory(report.replica_id), report.encode())
+    await put_node(coordinator, paths.restored_directory(report.replica_id), report.encode())
 
 
 async def read_reports(coordinator: Coordinator, *, root: str) -> dict[ReplicaId, DirectoryReport]:
     """Return the reports of directories so far. Raises NoNodeError, RemoteProtocolError,
     CoordinatorLostError."""
-    paths = ClusterPaths(root)
-    found = {}
-    for name in await coordinator.children(paths.restore):
-        node = await coordinator.read(paths.restored_directory(ReplicaId(name)))
-        found[ReplicaId(name)] = DirectoryReport.decode(node.data or b"")
-    return found
+    return await reports_below(coordinator, ClusterPaths(root).restore)
 
 
 async def all_reports(
@@ -99,16 +94,36 @@ async def all_reports(
 ) -> dict[ReplicaId, DirectoryReport]:
     """Return the reports once all directories of the plan have reported; `on_report` gets their
     number whenever it has changed. Raises as `read_reports`."""
-    path = ClusterPaths(root).restore
+    wanted = [each.replica_id for each in plan.storages]
+    return await all_reports_below(coordinator, ClusterPaths(root).restore, wanted, on_report)
+
+
+async def reports_below(coordinator: Coordinator, path: str) -> dict[ReplicaId, DirectoryReport]:
+    """Return the reports below the node of a restore. Raises as `read_reports`."""
+    found = {}
+    for name in await coordinator.children(path):
+        node = await coordinator.read(f"{path}/{name}")
+        found[ReplicaId(name)] = DirectoryReport.decode(node.data or b"")
+    return found
+
+
+async def all_reports_below(
+    coordinator: Coordinator,
+    path: str,
+    wanted: Sequence[ReplicaId],
+    on_report: Callable[[int], None],
+) -> dict[ReplicaId, DirectoryReport]:
+    """Return the reports below the node of a restore once the `wanted` ones are there. Raises as
+    `all_reports`."""
     seen = -1
     while True:
         node = await coordinator.read(path)
-        reports = await read_reports(coordinator, root=root)
-        found = sum(each.replica_id in reports for each in plan.storages)
+        reports = await reports_below(coordinator, path)
+        found = sum(each in reports for each in wanted)
         if found != seen:
             seen = found
             on_report(found)
-        if found == len(plan.storages):
+        if found == len(wanted):
             return reports
         await coordinator.changed(path, node)
 
@@ -123,7 +138,7 @@ async def write_cluster(coordinator: Coordinator, restored: RestoredNodes, *, ro
     if await is_restored(coordinator, root=root):
         raise NodeExistsError(f"there is a cluster at {root}")
     for path, data in restored.nodes:
-        await _put(coordinator, path, data)
+        await put_node(coordinator, path, data)
     async with admin_lock(coordinator, root=root):
         path, params = restored.last
         assert path == paths.store
@@ -133,7 +148,7 @@ async def write_cluster(coordinator: Coordinator, restored: RestoredNodes, *, ro
         await coordinator.write(path, params, version=node.version)
 
 
-async def _put(coordinator: Coordinator, path: str, data: bytes | None) -> None:
+async def put_node(coordinator: Coordinator, path: str, data: bytes | None) -> None:
     """Create the node, or give it this data."""
     await create_if_absent(coordinator, path, data)
     node = await coordinator.read(path)

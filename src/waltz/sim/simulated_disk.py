@@ -391,10 +391,19 @@ class SimulatedDisk:
         self._names.change(_NameChange((path,), ()))
 
     def rename(self, source: str, target: str) -> None:
-        """Both in the same directory."""
+        """Both in the same directory. A directory is moved with all that is in it, which must be
+        durable there."""
         self.begin(DiskOperation.RENAME, source)
         assert dirname(source) == dirname(target)
-        self._names.change(_NameChange((source,), ((target, self._names.file(source)),)))
+        if self._names.seen.get(source, ...) is not None:
+            self._names.change(_NameChange((source,), ((target, self._names.file(source)),)))
+            return
+        if target in self._names.seen:
+            raise OSError(errno.ENOTEMPTY, "the directory exists", target)
+        below = [name for name in self._names.seen if f"{name}/".startswith(f"{source}/")]
+        assert not any(self._names.changes.get(name) for name in below), "names are not durable"
+        moved = tuple((target + name[len(source) :], self._names.seen[name]) for name in below)
+        self._names.change(_NameChange((source, *below), moved))
 
     def sync_directory(self, path: str) -> None:
         self.begin(DiskOperation.SYNC_DIRECTORY, path)
