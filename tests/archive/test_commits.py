@@ -10,6 +10,7 @@ import pytest
 
 from tests.archive.archives import KEY, NOW, OTHER_KEY, add, batch, directory_target
 from waltz.archive.archive import HINT, encode_hint, read_archive, read_contents
+from waltz.archive.archive_target import open_target
 from waltz.archive.commits import (
     ORPHAN_MILLISECONDS_MIN,
     commit,
@@ -120,9 +121,9 @@ def test_what_nobody_names_is_swept_after_a_day(tmp_path: Path) -> None:
     assert old not in list(orphans(target, bigger, later + ORPHAN_MILLISECONDS_MIN))
 
 
-def race(path: Path, writer: str, count: int) -> list[int]:
+def race(url: str, writer: str, count: int) -> list[int]:
     """Commit `count` manifests against all others, and return their numbers."""
-    target = directory_target(path)
+    target = open_target(url, create=True)
     contents = create_archive(target, KEY).contents
     won: list[int] = []
     while len(won) < count:
@@ -137,7 +138,7 @@ def race(path: Path, writer: str, count: int) -> list[int]:
 @pytest.mark.parametrize("count", [20, pytest.param(250, marks=pytest.mark.long)])
 def test_threads_that_race_make_one_history(tmp_path: Path, count: int) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda each: race(tmp_path / "a", each, count), "abcd"))
+        found = list(pool.map(lambda each: race(f"file://{tmp_path}/a", each, count), "abcd"))
     assert sorted(chain.from_iterable(found)) == list(range(4 * count))
     assert read_archive(directory_target(tmp_path / "a")).contents.number == 4 * count - 1
 

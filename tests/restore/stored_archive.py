@@ -28,10 +28,10 @@ OBJECT_RECORDS = 300
 NOW = 1_790_000_000_000
 
 
-def store(memory: MemoryArchive, directory: Path, *, now: int = NOW) -> str:
-    """Write the archive into the directory, at the time `now`, and return its URL. Time marks that
-    are more than a day older are thinned."""
-    target = open_target(f"file://{directory}", create=True)
+def store(memory: MemoryArchive, place: Path | str, *, now: int = NOW) -> str:
+    """Write the archive into the directory, or the place that a URL names, at the time `now`, and
+    return its URL. Time marks that are more than a day older are thinned."""
+    target = open_target(place if isinstance(place, str) else f"file://{place}", create=True)
     archive = create_archive(target, memory.cluster_key)
     files = []
     for partition_id, partition in memory.partitions.items():
@@ -56,7 +56,7 @@ def store(memory: MemoryArchive, directory: Path, *, now: int = NOW) -> str:
         nodes=memory.coordinator_nodes,
     )
     commit(target, archive.contents, change)
-    return open_archive(f"file://{directory}").url
+    return open_archive(target.url).url
 
 
 def archive_of(directory: Path, nodes: Mapping[str, bytes]) -> MemoryArchive:

@@ -1,0 +1,134 @@
+"""Archives in a bucket on a bad day: racing writers, lost answers, throttling, half lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+
+import pytest
+
+from tests.archive.archives import KEY, NOW
+from tests.archive.listed_log import ListedLog
+from tests.archive.test_archiver_shell import expect_equal, run
+from tests.archive.test_commits import race
+from tests.buckets import BadDay, bad_store
+from waltz.archive.archive import read_archive
+from waltz.archive.archive_target import open_target
+from waltz.archive.archive_verification import verify
+from waltz.archive.commits import commit, create_archive, orphans
+from waltz.archive.manifest import Manifest
+from waltz.errors import ArchiveUnreachableError, VersionConflictError
+
+
+@pytest.fixture
+def bad_day(
+    object_store: str, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BadDay]:
+    """The bucket behind a store whose day a test decides."""
+    with bad_store(object_store) as (address, day):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        yield day
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(250, marks=pytest.mark.long)])
+def test_writers_that_race_for_a_bucket_make_one_history(bucket_url: str, count: int) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda each: race(bucket_url, each, count), "abcd"))
+    assert sorted(chain.from_iterable(found)) == list(range(4 * count))
+    target = open_target(bucket_url)
+    assert read_archive(target).contents.number == 4 * count - 1
+    assert verify(target).verdict is True
+
+
+def test_archivers_at_once_archive_one_log(bucket_url: str) -> None:
+    log = ListedLog({0: 120, 1: 30})
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(lambda _: run(log, open_target(bucket_url)), range(2)))
+    assert all(each.is_healthy for each in ends)
+    target = open_target(bucket_url)
+    expect_equal(read_archive(target), log)
+    assert verify(target, log=log, replicas=True).verdict is True
+
+
+@pytest.mark.parametrize("lost", [1, 3, 4, 9])
+def test_a_put_whose_answer_is_lost_finds_its_own_object(
+    bad_day: BadDay, bucket_url: str, lost: int
+) -> None:
+    """The library asks again, and is told that the object is there: it is the writer's own."""
+    log = ListedLog({0: 40})
+    bad_day.unanswered_puts = lost
+    target = open_target(bucket_url, attempts_max=4)
+    for _ in range(lost + 2):
+        with suppress(ArchiveUnreachableError):  # more answers were lost than it asks again
+            if run(log, target).is_healthy:
+                break
+    expect_equal(read_archive(target), log)
+    assert bad_day.unanswered_puts == 0
+    found = verify(target, log=log, replicas=True)
+    assert (found.verdict, found.findings) == (True, [])
+
+
+def test_a_commit_whose_answer_is_lost_is_one_commit(bad_day: BadDay, bucket_url: str) -> None:
+    target = open_target(bucket_url, attempts_max=3)
+    before = create_archive(target, KEY).contents
+    for number in range(6):
+        bad_day.unanswered_puts = 1
+        change = Manifest(0, None, NOW, f"writer-{number}")
+        try:
+            after = commit(target, before, change)
+        except ArchiveUnreachableError:
+            # The outcome is unknown, and the next opening tells.
+            after = read_archive(target).contents
+        assert after.number == number
+        with pytest.raises(VersionConflictError):
+            commit(target, before, Manifest(0, None, NOW, f"other-{number}"))
+        assert commit(target, before, change).number == number, "and is found to be its own"
+        before = after
+
+
+def test_a_throttled_store_is_asked_again_and_then_given_up(
+    bad_day: BadDay, bucket_url: str
+) -> None:
+    log = ListedLog({0: 40})
+    target = open_target(bucket_url, attempts_max=3)
+    bad_day.throttled = 2
+    assert run(log, target).is_healthy
+    assert bad_day.throttled == 0
+    log.marks[0] = 60  # type: ignore[index, assignment]
+    bad_day.throttled = 10_000
+    with pytest.raises(ArchiveUnreachableError, match="503 Service Unavailable"):
+        run(log, target)
+    bad_day.throttled = 0
+    assert read_archive(target).end(0) == 41
+    assert run(log, target).is_healthy
+    expect_equal(read_archive(target), log)
+
+
+def test_half_a_listing_is_no_listing(bad_day: BadDay, bucket_url: str) -> None:
+    """What is swept is decided by a listing: names that are missing from it must not be taken for
+    objects that are not there, nor an object for one that nobody names."""
+    target = open_target(bucket_url, attempts_max=3)
+    names = [f"log/0/{number:04d}" for number in range(30)]
+    for name in names:
+        target.put(name, b"x")
+    bad_day.halved_lists = 1
+    with pytest.raises(ArchiveUnreachableError, match="failed to list log"):
+        list(target.list("log"))
+    assert [each.path for each in target.list("log")] == names
+
+
+def test_a_listing_that_ends_before_its_last_page_is_told(bad_day: BadDay, bucket_url: str) -> None:
+    target = open_target(bucket_url, attempts_max=2)
+    contents = create_archive(target, KEY).contents
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: target.put(f"log/0/{n:04d}", b"x"), range(1_001)))
+    assert len(list(target.list("log"))) == 1_001
+    bad_day.dropped_pages = True
+    with pytest.raises(ArchiveUnreachableError, match="failed to list log"):
+        list(target.list("log"))
+    with pytest.raises(ArchiveUnreachableError):
+        list(orphans(target, contents, NOW * 2))
+    with pytest.raises(ArchiveUnreachableError):
+        verify(target)
