@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import tests.archive.test_archiver_shell as at_work
@@ -35,6 +36,8 @@ def in_child(work, *arguments) -> int:  # type: ignore[no-untyped-def]
         try:
             work(*arguments)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     return child

@@ -12,16 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.archive.test_archive_verification import objects_of, small_archive
 from tests.restore.memory_archive import (
     KEY,
     NEW_KEY,
     RESTORE_ID,
     STORAGES,
+    Cut,
     MemoryArchive,
     make_archive,
 )
 from tests.storage.independent_reader import StorageDirectory, parse_directory
 from tests.storage.support import open_control
+from waltz.archive.archive import read_archive
 from waltz.errors import ConfigurationError, CorruptionError, DirectoryInUseError, WaltzError
 from waltz.restore.directory_filling import (
     DirectoryWish,
@@ -30,6 +33,7 @@ from waltz.restore.directory_filling import (
     whole_directory,
 )
 from waltz.restore.directory_report import DirectoryReport
+from waltz.restore.points import AtCut, AtMarks, places
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
 from waltz.storage.directory.restored_files import MARK_FILE_NAME
 from waltz.storage.partition_replica import StoragePartition
@@ -174,17 +178,55 @@ def test_a_directory_restored_to_any_mark_equals_the_fold_of_the_prefix(
         assert partition.log.next_transaction_id == last + 1
 
 
-@pytest.mark.parametrize("seeds", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_random_marks_of_a_log_of_thousands_equal_the_fold_of_the_prefix(seeds: int) -> None:
-    archive = make_archive([5000])
+@pytest.mark.parametrize("seeds", [10, pytest.param(1000, marks=pytest.mark.long)])
+def test_random_marks_and_cuts_of_ten_thousand_equal_the_fold_of_the_prefix(seeds: int) -> None:
+    counts = [5000, 4000, 1000]
+    archive = make_archive(counts)
     archive.block_bytes = 20_000
     draw = Random(seeds)
-    for _ in range(seeds):
-        last = draw.randrange(-1, 5000)
+    for number in range(seeds):
+        marks = {PartitionId(p): TransactionId(draw.randrange(-1, n)) for p, n in enumerate(counts)}
+        archive.cuts = {"now": Cut(marks, NOW)}
+        point = AtCut("now") if number % 2 else AtMarks(marks)
+        found = places(archive, point, len(counts))
+        lasts = [found[PartitionId(p)].last for p in range(len(counts))]
         disk = SimulatedDisk(PATHS[:1])
         door = filling(disk, threshold=draw.choice([10_000, 60_000, 10_000_000]))
-        fill_directories(door, archive.blocks, {PATHS[0]: wish([last])})
-        assert logs(read_back(disk, PATHS[0])) == {0: archive.log(0, last)}
+        fill_directories(door, archive.blocks, {PATHS[0]: wish(lasts)})
+        assert logs(read_back(disk, PATHS[0])) == {
+            p: archive.log(p, marks[PartitionId(p)]) for p in range(len(counts))
+        }
+
+
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.long)])
+def test_nothing_is_restored_from_an_archive_with_a_changed_byte(step: int) -> None:
+    """Or nothing wrong is: `verify` finds every change, as the tests of the archive show."""
+    target = small_archive()
+    archive = read_archive(target)
+    lasts = {p: TransactionId(archive.end(p) - 1) for p in archive.partitions}
+    right = {int(p): b"".join(archive.blocks(p, 0, last + 1)) for p, last in lasts.items()}
+
+    def restore() -> dict[int, bytes]:
+        disk = SimulatedDisk(PATHS[:1])
+        fill_directories(
+            filling(disk), read_archive(target).blocks, {PATHS[0]: wish(list(lasts.values()))}
+        )
+        return logs(read_back(disk, PATHS[0]))
+
+    assert restore() == right
+    flipped = refused = 0
+    for name, data in objects_of(target).items():
+        for place in range(flipped % step, len(data), step):
+            target.put(name, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            flipped += 1
+            try:
+                assert restore() == right, f"byte {place} of {name}"
+            except WaltzError:
+                refused += 1
+        target.put(name, data)
+    assert flipped > 3_000 // step
+    assert refused > flipped * 0.9, "few bytes are of no concern to a restore"
+    assert restore() == right
 
 
 class Killed(BaseException):  # no handler of the product takes it for an error of a disk

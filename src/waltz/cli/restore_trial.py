@@ -1,7 +1,8 @@
 """Restores a cluster of `waltz up`: its coordinator, its storage directories, its `cluster.json`.
 
 Owns the order: the coordinator has the plan before `cluster.json` is there, so that `waltz up`
-makes no empty cluster of a restore that was cut short.
+makes no empty cluster of a restore that was cut short. Until then `restoring.json` says whose the
+directory is, and which addresses the plan has, so that the same command resumes.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from waltz.cli.restore_directories import fill_here
 from waltz.cli.restore_points import Planned, PointWish, plan_restore
 from waltz.cli.trial_directory import (
     FILE_NAME,
+    RESTORING_NAME,
     ClusterFile,
     lock_directory,
     plan_cluster,
     prepare_directory,
     read_cluster_file,
+    read_unfinished,
     write_cluster_file,
+    write_unfinished,
 )
 from waltz.errors import ConfigurationError
 from waltz.host import Host
@@ -71,7 +75,7 @@ def restore_trial(
     for; DirectoryInUseError: `waltz up` runs on it; NodeExistsError: its cluster exists.
     """
     began = time.monotonic()
-    existing = prepare_directory(directory)
+    existing = read_unfinished(directory) is None and prepare_directory(directory)
     unlock = lock_directory(directory)
     try:
         planned = plan_restore(
@@ -85,6 +89,8 @@ def restore_trial(
         planned.check_complete(allow_empty=allow_empty)
         layout = _layout(directory, planned.plan, host, port, exists=existing)
         planned = replace(planned, plan=replace(planned.plan, storages=_storages(layout, planned)))
+        if not existing:
+            write_unfinished(directory, layout)
         plan = _with_coordinator(
             directory,
             layout,
@@ -92,6 +98,7 @@ def restore_trial(
         )
         layout = replace(layout, cluster_key=str(plan.cluster_key))
         write_cluster_file(directory, layout, ready=False, processes=[])
+        (directory / RESTORING_NAME).unlink(missing_ok=True)
         paths = {ReplicaId(str(each.address)): directory / each.name for each in layout.storages}
         for path in paths.values():
             path.mkdir(mode=0o700, exist_ok=True)
@@ -117,6 +124,10 @@ def _layout(
     """Return the addresses of the cluster's processes. Raises ConfigurationError: the directory's
     cluster is not the archived one, or not to be restored into."""
     if not exists:
+        # The plan that an attempt before may have kept names its storage nodes by their addresses.
+        unfinished = read_unfinished(directory)
+        if unfinished is not None:
+            return replace(unfinished, name=plan.name, partition_count=plan.partition_count)
         return plan_cluster(
             name=plan.name,
             cluster_key=str(plan.cluster_key),

@@ -3,6 +3,7 @@
     <directory>/
       cluster.json         this file's `ClusterFile`
       lock                 held by the running `waltz up`
+      restoring.json       as cluster.json, while a restore has not yet kept its plan
       coordinator.json     the coordinator's tree, or
       zookeeper/           its ZooKeeper's configuration and data
       storage-1/ …         one storage directory per node
@@ -37,6 +38,7 @@ from waltz.types import (
 )
 
 FILE_NAME = "cluster.json"
+RESTORING_NAME = "restoring.json"
 FORMAT_VERSION = 1
 TLS_DIRECTORY = "tls"
 STORAGE_NODES = 3
@@ -122,12 +124,24 @@ class ClusterFile:
 def read_cluster_file(directory: Path) -> ClusterFile:
     """Return the directory's cluster. Raises ConfigurationError: there is none, or it cannot be
     read."""
-    path = directory / FILE_NAME
+    return _read_file(directory, FILE_NAME)
+
+
+def read_unfinished(directory: Path) -> ClusterFile | None:
+    """Return the cluster whose restore into the directory was cut short before its `cluster.json`
+    was there; None: there is none. Raises ConfigurationError: the file cannot be read."""
+    if (directory / FILE_NAME).exists() or not (directory / RESTORING_NAME).exists():
+        return None
+    return _read_file(directory, RESTORING_NAME)
+
+
+def _read_file(directory: Path, name: str) -> ClusterFile:
+    path = directory / name
     try:
         return ClusterFile.from_json(json.loads(path.read_text()))
     except FileNotFoundError:
         raise ConfigurationError(
-            f"{directory} holds no cluster: no {FILE_NAME} in it; `waltz up --directory"
+            f"{directory} holds no cluster: no {name} in it; `waltz up --directory"
             f" {directory}` creates one"
         ) from None
     except ConfigurationError as error:
@@ -140,14 +154,22 @@ def write_cluster_file(
     directory: Path, cluster: ClusterFile, *, ready: bool, processes: list[dict[str, Any]]
 ) -> None:
     """Replace `cluster.json` in one step: its fixed part, and what runs now."""
-    value = cluster.to_json() | {"ready": ready, "processes": processes}
-    temporary = directory / f"{FILE_NAME}.new"
+    _write_file(directory, FILE_NAME, cluster.to_json() | {"ready": ready, "processes": processes})
+
+
+def write_unfinished(directory: Path, cluster: ClusterFile) -> None:
+    """Note durably that a restore into the directory has begun, and its cluster's addresses."""
+    _write_file(directory, RESTORING_NAME, cluster.to_json())
+
+
+def _write_file(directory: Path, name: str, value: dict[str, Any]) -> None:
+    temporary = directory / f"{name}.new"
     with temporary.open("w") as file:
         json.dump(value, file, indent=2)
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(directory / FILE_NAME)
+    temporary.rename(directory / name)
 
 
 def lock_directory(directory: Path) -> Callable[[], None]:
@@ -181,7 +203,12 @@ def prepare_directory(directory: Path) -> bool:
         raise ConfigurationError(f"cannot write to {directory}: permission denied")
     if FILE_NAME in names:
         return True
-    if names - {"lock"}:
+    if RESTORING_NAME in names:
+        raise ConfigurationError(
+            f"a restore into {directory} was cut short ({RESTORING_NAME} in it): run the same"
+            " command again, or give another --directory"
+        )
+    if names - {"lock", f"{RESTORING_NAME}.new"}:
         raise ConfigurationError(
             f"{directory} is not empty and holds no cluster (no {FILE_NAME}, but"
             f" {min(names)!r}); give an empty or new --directory"
