@@ -9,7 +9,10 @@ import pytest
 from tests.archive.archives import NOW, add, directory_target
 from tests.cli.operated_cluster import run_tool
 from waltz.archive.archive import read_archive
+from waltz.archive.archive_target import DirectoryTarget
+from waltz.archive.verification_record import VERIFIED
 from waltz.cli.archive_state import _facts, _show, _shown
+from waltz.errors import ConfigurationError
 from waltz.types import PartitionId
 
 
@@ -52,3 +55,48 @@ def test_a_mark_that_is_not_known_is_no_lag_of_nothing(tmp_path: Path) -> None:
     assert facts["last_commit_age_seconds"] >= 0
     assert NOW
     assert (_shown(None), _shown(0)) == ("unknown", "0")
+
+
+def test_the_last_verification_is_told_with_its_age_and_never_if_there_was_none(
+    tmp_path: Path,
+) -> None:
+    target = directory_target(tmp_path / "a")
+    add(target, {0: [(0, 5)], 1: [(0, 2)]})
+    file = written(tmp_path)
+    said = run_tool("archive", "status", file)
+    assert "verified: never" in said.out
+    assert run_tool("archive", "status", file, "--json").json["last_verification"] is None
+
+    assert run_tool("archive", "verify", file).code == 0
+    found = run_tool("archive", "status", file, "--json").json["last_verification"]
+    assert (found["right"], found["objects"], found["against"]) == (True, 2, None)
+    assert 0 <= found["age_seconds"] < 3600
+    said = run_tool("archive", "status", file)
+    assert "s ago: right; 2 objects of 1 manifests" in said.out
+    assert "in full" not in said.out, "it was the same run"
+
+    (path,) = (tmp_path / "a").rglob("log/1/*.wal")
+    path.write_bytes(b"x")
+    assert run_tool("archive", "verify", file).code == 1
+    said = run_tool("archive", "status", file)
+    assert "1 wrong; 2 objects" in said.out
+
+    target.put(VERIFIED, b"garbage")
+    said = run_tool("archive", "status", file)
+    assert said.code == 3
+    assert "the last verification is unknown: " in said.err
+    assert "verified: never" not in said.out
+
+
+def test_a_record_that_cannot_be_written_does_not_change_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(directory_target(tmp_path / "a"), {0: [(0, 5)]})
+
+    def refuse(self: object, path: str, data: bytes) -> None:
+        raise ConfigurationError("it refuses to write")
+
+    monkeypatch.setattr(DirectoryTarget, "put", refuse)
+    said = run_tool("archive", "verify", written(tmp_path))
+    assert said.code == 0
+    assert "waltz archive status will not know of this run: it refuses to write" in said.err

@@ -45,6 +45,7 @@ from waltz.archive.manifest import (
     manifest_path,
     object_path,
 )
+from waltz.archive.verification_record import VERIFIED
 from waltz.types import NOTHING, PartitionId, ReplicaId, TransactionId
 
 _ELEMENT: Final = re.compile(r"(\d*)([a-z])", re.IGNORECASE)
@@ -159,7 +160,7 @@ def _names() -> str:
 Printed by `python -m waltz.archive.archive_document`; a test compares this file with the code.
 
 An archive is a set of objects in a directory or below a prefix of a bucket. An object appears whole
-and is never changed; only `{HINT}` is.
+and is never changed; only `{HINT}` and `{VERIFIED}` are.
 
 | Name | Content |
 |---|---|
@@ -167,6 +168,7 @@ and is never changed; only `{HINT}` is.
 | `{_OBJECT}` | records 0 to 9 of partition 0 |
 | `{manifest_path(7)}` | the eighth step of the archive: what it has from then on |
 | `{HINT}` | number and SHA-256 of a manifest not far from the last; may be missing |
+| `{VERIFIED}` | JSON: time and result of the last verification; may be missing |
 | `{STAGING}/…` | in a directory only: objects being written |
 
 The name of an object of records has the partition, the first ID, the ID behind the last, and a

@@ -15,6 +15,7 @@ import click
 from waltz.cli.archive_place import FILE, opened_log, read_file, target_of
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, print_json, progress_bar
+from waltz.errors import WaltzError
 
 if TYPE_CHECKING:
     from waltz.archive.archive_verification import NamedObject, Verification
@@ -54,24 +55,30 @@ def verify_archive(
     """Check every manifest, and every record of the objects, by both of its checksums.
 
     Ends with 1 if something is wrong, naming the first transaction concerned, with 3 if not
-    everything could be learnt.
+    everything could be learnt. Time and result are kept in the archive, for `waltz archive status`.
     """
     from waltz.archive.archive_verification import verify
+    from waltz.archive.verification_record import record_of, write_record
 
     if full and sample is not None:
         raise click.UsageError("--sample and --full exclude each other")
     settings = read_file(file)
+    target = target_of(settings)
     with ExitStack() as stack:
         log = stack.enter_context(opened_log(settings)) if against else None
         announce, progress = stack.enter_context(_bar("archive"))
         found = verify(
-            target_of(settings),
+            target,
             chosen=_chosen(sample),
             log=log,
             replicas=against == "replicas",
             announce=announce,
             progress=progress,
         )
+    try:
+        write_record(target, record_of(found, int(time.time() * 1000), against))
+    except WaltzError as error:
+        click.echo(f"waltz archive status will not know of this run: {error}", err=True)
     if as_json:
         print_json(_verification_json(found))
     else:

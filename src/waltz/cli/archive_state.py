@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from waltz.archive.archive import Archive
+    from waltz.archive.archive_target import Target
     from waltz.archive.cluster_log import ClusterLog
     from waltz.configuration.settings import Settings
 
@@ -34,9 +36,11 @@ def archive_status(file: str, as_json: bool) -> None:
     from waltz.archive.archive import read_archive
 
     settings = read_file(file)
-    archive = read_archive(target_of(settings))
+    target = target_of(settings)
+    archive = read_archive(target)
     marks, reasons = _marks(settings, archive)
     facts = _facts(archive, marks, reasons)
+    facts |= _verifications(target, reasons)
     if as_json:
         print_json(facts)
     else:
@@ -66,6 +70,30 @@ def _asked(log: ClusterLog) -> tuple[dict[PartitionId, int], dict[str, str]]:
         except WaltzError as error:
             reasons[str(partition_id)] = str(error)
     return marks, reasons
+
+
+def _verifications(target: Target, reasons: dict[str, str]) -> dict[str, Any]:
+    """Return the last verifications; why they are not known goes into `reasons`."""
+    from waltz.archive.verification_record import VerificationRecord, read_records
+
+    def shown(record: VerificationRecord | None) -> dict[str, Any] | None:
+        if record is None:
+            return None
+        age = time.time() - record.verified_at / 1000
+        return asdict(record) | {
+            "verified_at": moment(record.verified_at, "seconds"),
+            "age_seconds": max(0.0, age),
+        }
+
+    try:
+        found = read_records(target)
+    except WaltzError as error:
+        reasons["verification"] = str(error)
+        return {"last_verification": None, "last_full_verification": None}
+    return {
+        "last_verification": shown(found.last),
+        "last_full_verification": shown(found.last_full),
+    }
 
 
 def _facts(
@@ -135,9 +163,36 @@ def _show(facts: dict[str, Any]) -> None:
     print_table(table)
     for name, made in facts["cuts"].items():
         click.echo(f"cut {name}, made {made}")
+    _show_verifications(facts)
     for what, reason in facts["unknown"].items():
-        name = "the log" if what == "log" else f"the mark of partition {what}"
+        names = {"log": "the log", "verification": "the last verification"}
+        name = names.get(what, f"the mark of partition {what}")
         click.echo(f"{name} is unknown: {reason}", err=True)
+
+
+def _show_verifications(facts: dict[str, Any]) -> None:
+    if "verification" in facts["unknown"]:
+        return
+    last, last_full = facts["last_verification"], facts["last_full_verification"]
+    if last is None:
+        click.echo("verified: never")
+        return
+    runs = [("verified", last)]
+    if last["objects_left_out"]:
+        runs.append(("verified in full", last_full))
+    for label, found in runs:
+        if found is None:
+            click.echo(f"{label}: never")
+            continue
+        results = {True: "right", False: f"{found['findings']} wrong", None: "not all was learnt"}
+        share = f"{found['objects']} objects"
+        if found["objects_left_out"]:
+            share += f" of {found['objects'] + found['objects_left_out']}"
+        compared = f", against {found['against']}" if found["against"] else ""
+        click.echo(
+            f"{label} {found['verified_at']}, {found['age_seconds']:.0f} s ago:"
+            f" {results[found['right']]}; {share} of {found['manifests']} manifests{compared}"
+        )
 
 
 def _shown(value: int | None) -> str:
