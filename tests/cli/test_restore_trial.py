@@ -148,7 +148,8 @@ def clone_command(url: str, directory: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.long)])
 def test_a_clone_killed_at_any_file_is_whole_or_does_not_start(kills: int, tmp_path: Path) -> None:
     """With SIGKILL, as soon as there is a number of files."""
     memory = make_archive([900, 0, 300])
