@@ -62,7 +62,7 @@ ROWS = (
     Row("outcome", f"{AT} 1:1:1:1", 134, LOOP),
     Row("tail", f"{AT} --partition 0", 100, LOOP),
     Row("explain", f"{AT} 0:1", 120, LOOP),
-    Row("locks top", f"{AT} --partition 0", 100, LOOP),
+    Row("locks top", AT, 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 102, LOOP),
     Row("server", "--help", 157, RECORDS),

@@ -61,6 +61,7 @@ def test_a_refused_append_is_shown_with_its_lock_and_its_winner(cluster: Running
     (lock,) = hot["locks"]
     assert lock["lock_hash"] == ACCOUNT.hash
     assert (lock["newest_winner"], lock["estimated"]) == (won, 0)
+    shown_over_all_partitions(cluster, lock)
     by_lock = ("locks", "refusals", *where, "--lock", "account:7")
     found = json.loads(run_waltz(*by_lock, "--json").stdout)
     assert found["counted"] == hot["counted"] == len(found["refused"]) == lock["refusals"]
@@ -73,6 +74,24 @@ def test_a_refused_append_is_shown_with_its_lock_and_its_winner(cluster: Running
     none = run_waltz("locks", "refusals", *where, "--winner", "999999", "--json")
     assert json.loads(none.stdout)["refused"] == []
     explained_by_lock_and_by_context(cluster, won, found["refused"][0]["request_id"])
+
+
+def shown_over_all_partitions(cluster: RunningCluster, lock: dict[str, int]) -> None:
+    """`waltz locks top` without a partition: the same lock, with its partition."""
+    everywhere = ("locks", "top", "--cluster", cluster.coordinator)
+    done = run_waltz(*everywhere, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["partitions_asked"], found["partitions_unknown"]) == (2, [])
+    (hottest,) = [each for each in found["locks"] if each["partition"] == 0]
+    assert {**hottest, "newest_age_seconds": 0} == {
+        **lock, "newest_age_seconds": 0, "partition": 0,
+        "oldest_age_seconds": hottest["oldest_age_seconds"],
+    }  # fmt: skip
+    text = run_waltz(*everywhere, "--name", "account")
+    assert "2 of 2 partitions asked: " in text.stdout
+    assert "account:7" in text.stdout
+    assert text.stderr == ""
 
 
 def explained_by_lock_and_by_context(

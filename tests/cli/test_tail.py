@@ -180,7 +180,6 @@ def test_all_partitions_are_followed_at_once_until_ctrl_c(log: RunningCluster) -
         (("--from", "2026-11-24T10:00"), "has no time zone; add Z for UTC, or +02:00"),
         (("--from", "2990-01-01T00:00Z"), "is in the future by this machine's clock"),
         (("--from", "999999999d"), "is before any calendar"),
-        (("--from", "3", "-n", "2"), "-n and --from exclude each other"),
         (("-n", "-1"), "-1 is not in the range"),
     ],
 )
@@ -203,6 +202,17 @@ def test_what_all_partitions_hold_comes_in_one_order_with_times_and_authors(
     )
     assert {each["author"]["recorded"] for each in found} == {True}
     assert all(each["author"]["name"] for each in found)
+
+
+@pytest.mark.processes
+def test_the_last_of_all_partitions_are_the_last_of_the_one_order(log: RunningCluster) -> None:
+    """And those of a time or an ID on, if one is given, too."""
+    whole = tail(log, "--from", "earliest", "--time").stdout.splitlines()
+    for start, count in (("latest", 3), ("earliest", 1), ("1d", 20), ("1d", 4)):
+        done = tail(log, "--from", start, "--time", "-n", str(count))
+        assert done.stdout.splitlines() == whole[-count:]
+    of_each = tail(log, "--from", "4", "--partition", "0", "-n", "3")
+    assert [line.split("\t")[0] for line in of_each.stdout.splitlines()] == ["4"]
 
 
 @pytest.mark.processes

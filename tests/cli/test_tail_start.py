@@ -50,12 +50,22 @@ def place(first: int, later: int | None, **problems: str) -> TransactionAt:
 
 
 def test_only_what_is_not_exact_is_said() -> None:
-    assert said_of(0, 9, place(5, 5), NOON) == ""
-    assert said_of(0, 9, place(10, None), NOON) == ""
-    assert said_of(0, -1, place(0, None), NOON) == ""
-    assert said_of(0, 9, place(0, 0), NOON).startswith("partition 0 begins after 2026-01-01T12:00")
-    assert said_of(0, 9, place(5, 6), NOON) == (
+    assert said_of(0, 9, place(5, 5), NOON, 5) == ""
+    assert said_of(0, 9, place(10, None), NOON, 10) == ""
+    assert said_of(0, -1, place(0, None), NOON, 0) == ""
+    assert said_of(0, 9, place(0, 0), NOON, 0).startswith(
+        "partition 0 begins after 2026-01-01T12:00"
+    )
+    assert said_of(0, 9, place(5, 6), NOON, 5) == (
         "partition 0: transaction 5 may be older than 2026-01-01T12:00:00.000Z: nobody knows"
     )
-    assert "transactions 5 to 9 may be older" in said_of(0, 9, place(5, None, s1="away"), NOON)
-    assert said_of(0, 9, place(5, None, s1="away"), NOON).endswith("nobody knows (away)")
+    assert "transactions 5 to 9 may be older" in said_of(0, 9, place(5, None, s1="away"), NOON, 5)
+    assert said_of(0, 9, place(5, None, s1="away"), NOON, 5).endswith("nobody knows (away)")
+
+
+def test_nothing_is_said_of_transactions_that_are_not_printed() -> None:
+    """-n leaves them out."""
+    assert said_of(0, 9, place(0, 0), NOON, 7) == ""
+    assert said_of(0, 9, place(2, 5), NOON, 5) == ""
+    assert "transaction 4 may be older" in said_of(0, 9, place(2, 5), NOON, 4)
+    assert "transactions 3 to 4 may be older" in said_of(0, 9, place(2, 5), NOON, 3)

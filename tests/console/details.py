@@ -8,6 +8,7 @@ from tests.console.states import node_id
 from waltz.console.inquiries import (
     DurationsOf,
     DurationsTold,
+    HottestLocksOf,
     LifeOf,
     LocksTold,
     PipelinesOf,
@@ -25,6 +26,7 @@ from waltz.console.transaction_life import Life, life_of
 from waltz.errors import UnavailableError
 from waltz.operators.authors import Author
 from waltz.operators.explanation_shell import Copy, CopyStanding, Explanation
+from waltz.operators.hot_locks_shell import HottestLock, HottestLocks
 from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
 from waltz.operators.replicas_shell import Replica
 from waltz.record import Record
@@ -62,6 +64,28 @@ def locks_told() -> LocksTold:
         ),
         refusals(5),
     )
+
+
+def hottest_told(partition_count: int = 2) -> HottestLocks:
+    """Twenty locks of all partitions but the last two, which could not be asked."""
+    kept = RefusalsKept(40_412, 10_000, 1_860_000)
+    asked = [PartitionId(each) for each in range(max(1, partition_count - 2))]
+    locks = tuple(
+        HottestLock(
+            asked[7 * each % len(asked)],
+            kept,
+            HotLock(
+                0x1234567 + each, 4_980 // (each + 1), each, TransactionId(91_822 + each),
+                400 + 9_000 * each,
+            ),
+        )
+        for each in range(20)
+    )  # fmt: skip
+    unasked = {
+        PartitionId(each): "server 10.0.0.9:55280 does not have the partition now"
+        for each in range(len(asked), partition_count)
+    }
+    return HottestLocks(locks, dict.fromkeys(asked, kept), unasked)
 
 
 def stage(name: str, *counts: int) -> StageDurations:
@@ -179,6 +203,9 @@ def hostile_details(text: str, data: bytes) -> dict[Any, Any]:
         high_water_mark=None, refusals=None, refusals_trouble=text,
     )  # fmt: skip
     return {
+        HottestLocksOf: HottestLocks(
+            hottest_told().locks[:1], hottest_told().asked, {PartitionId(1): text}
+        ),
         LifeOf: life_of(found),
         SessionsOf: SessionsTold((), 3, {node_id(0): text, text: text}),
         DurationsOf: DurationsTold((stage(text, 1, 2, 3),)),

@@ -14,6 +14,7 @@ from typing import Any
 from tests.console.details import (
     absent,
     durations_told,
+    hottest_told,
     life,
     locks_told,
     sessions_told,
@@ -34,6 +35,7 @@ from waltz.cli.storage_questions import StorageReport
 from waltz.console.answers import ClusterAnswers, ConsumersTold, ServerTold
 from waltz.console.inquiries import (
     DurationsOf,
+    HottestLocksOf,
     Inquiry,
     LifeOf,
     LocksOf,
@@ -135,6 +137,8 @@ def made_up(question: Inquiry) -> Any:
     match question:
         case LocksOf():
             return locks_told()
+        case HottestLocksOf(partition_count):
+            return hottest_told(partition_count)
         case DurationsOf():
             return durations_told()
         case SessionsOf():

@@ -43,6 +43,7 @@ PAGES: Final = {
     "nodes": "/nodes",
     "node": f"/node/{node_id(7)}",
     "consumers": "/consumers",
+    "locks": "/locks",
     "tail": "/tail?data=1",
     "transaction": "/transaction?partition=3&id=17&data=1",
     "pipelines": "/pipelines",
@@ -276,7 +277,7 @@ def test_hostile_names_and_data_run_nothing(browser: Browser) -> None:
             for path in ("/", "/nodes", f"/node/{node_id(0)}", "/partition/1"):
                 shown.open(path)
                 shown.wait_until_live()
-            for path in ("/pipelines", "/transaction?request=1:2:0:3"):
+            for path in ("/pipelines", "/locks", "/transaction?request=1:2:0:3"):
                 shown.open(path)
             page = shown.open("/transaction?partition=0&id=1&data=1")
             assert page.text_content("pre") == data

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from tests.console.browser import Browser, browse
-from tests.console.details import explanation, locks_told
+from tests.console.details import explanation, hottest_told, locks_told
 from tests.console.served import MadeUpCluster
 from tests.console.states import cluster, node_id
+from waltz.console.answers import ClusterAnswers, Told
 from waltz.console.detail_pages import lock_names, parse_request_id
 from waltz.console.inquiries import (
+    HOT_PARTITIONS_PER_SECOND,
     DurationsOf,
+    HottestLocksOf,
     LifeOf,
     LocksOf,
     PipelinesOf,
@@ -29,14 +32,18 @@ from waltz.console.transaction_life import life_of
 from waltz.console.web_shell import INQUIRY_SECONDS_MAX
 from waltz.errors import UnavailableError
 from waltz.operators.explanation_shell import Copy, CopyStanding
+from waltz.operators.hot_locks_shell import HottestLocks
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
+from waltz.wire.report_protocol import RefusalsKept
 
 ZERO = PartitionId(0)
 
 
-def got(target: str, told: dict[Any, Any] | None = None) -> tuple[int, str, list[Any]]:
+def got(
+    target: str, told: dict[Any, Any] | None = None, answers: ClusterAnswers | None = None
+) -> tuple[int, str, list[Any]]:
     """Return the status and text of a page, and what was inquired for it."""
-    made_up = MadeUpCluster(cluster())
+    made_up = MadeUpCluster(answers or cluster())
     made_up.told = told or {}
     found: list[Any] = []
 
@@ -76,6 +83,70 @@ def test_what_a_server_does_not_tell_is_unknown_with_its_reason() -> None:
     never = replace(locks_told(), kept=replace(locks_told().kept, count=0, kept=0), locks=())
     _, text, _ = got("/partition/0", {LocksOf: never})
     assert "No append was refused since the server has opened the partition." in text
+
+
+def test_the_locks_that_refuse_most_are_shown_over_all_partitions() -> None:
+    status, text, asked = got("/locks?locks=order")
+    assert status == 200
+    assert asked == [HottestLocksOf(2)]
+    for part in (
+        "The hottest lock that is known is order:124961321",
+        '<a href="/partition/0">partition 0</a>',
+        "4,980 refusals that its server remembers", "/transaction?partition=0&amp;id=91822",
+        "Partition 1: unknown: server 10.0.0.9:55280 does not have the partition now.",
+        "1 of 2 partitions asked", "they remember 10,000, which are counted here",
+        'value="order"',
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_a_lock_is_the_hottest_only_if_all_partitions_were_asked() -> None:
+    """And that no append was refused is said of those alone that could be asked."""
+    whole = replace(hottest_told(), unasked={})
+    _, text, _ = got("/locks", {HottestLocksOf: whole})
+    assert "The hottest lock is hash 01234567" in text
+    assert "unknown" not in text
+    never = RefusalsKept(0, 0, -1)
+    none = HottestLocks((), dict.fromkeys(map(PartitionId, (0, 1)), never), {})
+    _, text, _ = got("/locks", {HottestLocksOf: none})
+    assert "No append was refused since the servers have opened the partitions." in text
+    some = HottestLocks((), {ZERO: never}, {PartitionId(1): "no server has it now"})
+    _, text, _ = got("/locks", {HottestLocksOf: some})
+    assert "No append was refused in the partitions that could be asked, since" in text
+    assert "Partition 1: unknown: no server has it now." in text
+    nobody = HottestLocks((), {}, dict.fromkeys(map(PartitionId, (0, 1)), "gone"))
+    _, text, _ = got("/locks", {HottestLocksOf: nobody})
+    assert "No append was refused" not in text
+    assert "Partitions 0-1: unknown: gone." in text
+    _, text, _ = got("/locks", {HottestLocksOf: UnavailableError("no answer in 30 s")})
+    assert "Unknown: no answer in 30 s." in text
+    assert "No append was refused" not in text
+
+
+def test_without_a_coordinator_no_partition_is_asked_and_no_lock_is_said_to_be_cold() -> None:
+    silent = cluster()
+    silent = replace(silent, coordinator=Told(trouble="connection refused"))
+    status, text, asked = got("/locks", answers=silent)
+    assert (status, asked) == (200, [])
+    assert "It is not known which partitions there are:" in text
+    assert "No append was refused" not in text
+
+
+def test_many_partitions_that_cannot_be_asked_take_few_lines() -> None:
+    unasked = {PartitionId(2 * each): f"server h:{each % 9} is gone" for each in range(5_000)}
+    _, text, _ = got("/locks", {HottestLocksOf: HottestLocks((), {}, unasked)})
+    assert text.count("is gone.") == 5
+    assert "Partitions 0, 18, 36" in text
+    assert "and others, 556 in all: unknown: server h:0 is gone." in text
+    assert "more partitions, for other reasons" in text
+    assert len(text) < 10_000
+
+
+def test_the_more_partitions_there_are_the_less_often_their_locks_are_asked_for() -> None:
+    """A server's work per second is bounded, whatever the number of partitions and viewers."""
+    for count in (1, 2, 50, 100, 5_000):
+        assert count / HottestLocksOf(count).pause <= HOT_PARTITIONS_PER_SECOND
+        assert HottestLocksOf(count).fresh >= HottestLocksOf(count).pause >= 5
 
 
 def test_a_transaction_shows_author_copies_times_and_refusals() -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from waltz.console.answers import Told
-from waltz.console.inquiries import Inquiry, LifeOf, LocksOf
+from waltz.console.inquiries import HottestLocksOf, Inquiry, LifeOf, LocksOf
 from waltz.console.inquiries_shell import (
     KEPT_MAX,
     SECONDS_MAX,
@@ -97,6 +97,25 @@ def test_a_kind_of_question_has_a_pace_whatever_the_number_of_viewers() -> None:
     assert min(b - a for a, b in pairwise(times)) > LocksOf.pause - 0.01
     counts = [sum(question == locks(n) for _, question in cluster.asked) for n in range(50)]
     assert max(counts) - min(counts) <= 1, "nobody is asked for twice before others are once"
+
+
+def test_fifty_viewers_have_the_locks_of_a_hundred_partitions_asked_for_once_in_ten_seconds() -> (
+    None
+):
+    """And not at all once nobody looks."""
+    cluster = Cluster()
+
+    async def story(inquiries: Inquiries) -> None:
+        for _ in range(60):
+            for _ in range(50):
+                inquiries.told(HottestLocksOf(100))
+            await asyncio.sleep(1)
+        asked = len(cluster.asked)
+        await asyncio.sleep(60)
+        assert len(cluster.asked) == asked
+
+    play(cluster, story)
+    assert 5 <= len(cluster.asked) <= 7
 
 
 def test_few_questions_are_under_way_and_a_slow_kind_holds_up_no_other() -> None:

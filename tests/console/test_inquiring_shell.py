@@ -16,6 +16,7 @@ from waltz.cluster.paths import root_at
 from waltz.console.asking_shell import ClusterAsker
 from waltz.console.inquiries import (
     DurationsOf,
+    HottestLocksOf,
     Inquiry,
     LifeOf,
     LocksOf,
@@ -105,9 +106,10 @@ def test_everything_that_pages_inquire_is_told_by_a_running_cluster(
         assert request_id is not None
         last = client.outcome(request_id)
         assert last is not None
-        locks, durations, sessions, life, found, absent, at, sinks, pipelines = inquire(
+        locks, hottest, durations, sessions, life, found, absent, at, sinks, pipelines = inquire(
             cluster,
             LocksOf(ZERO),
+            HottestLocksOf(3),
             DurationsOf(ZERO),
             SessionsOf(ZERO),
             LifeOf(ZERO, last),
@@ -120,6 +122,11 @@ def test_everything_that_pages_inquire_is_told_by_a_running_cluster(
     assert locks.kept.count > 0
     assert locks.kept.count == sum(each.refusals for each in locks.locks)
     assert {each.lock_hash for each in locks.locks} <= {waltz.PartitionLocalLock("account", 7).hash}
+    assert hottest.asked[ZERO].count == locks.kept.count
+    assert {*hottest.asked} == {ZERO, ONE}
+    assert hottest.unasked == {2: "no server has it now"}, "there is no such partition"
+    of_zero = [each.lock.lock_hash for each in hottest.locks if each.partition_id == ZERO]
+    assert of_zero == [each.lock_hash for each in locks.locks]
     counts = {each.stage: sum(b.count for b in each.buckets) for each in durations.stages}
     assert counts["store"] > 0
     assert sessions.sessions[0].nodes >= 2

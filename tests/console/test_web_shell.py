@@ -33,6 +33,7 @@ PAGES = (
     "/", "/?from=0", "/partition/42", "/nodes", f"/node/{node_id(3)}", "/consumers", "/tail",
     "/tail?partition=3&data=1", "/transaction", "/transaction?partition=3&id=17",
     "/transaction?partition=3&id=17&data=1", "/partition/42?locks=account,order", "/pipelines",
+    "/locks", "/locks?locks=account,order", "/locks?locks=%3Cscript%3E",
     "/transaction?partition=3&id=2026-11-24T03:21:16Z", "/partition/42?locks=%3Cscript%3E",
 )  # fmt: skip
 ELEMENTS = {
@@ -115,6 +116,7 @@ def test_hostile_names_errors_and_data_are_text_and_bounded(index: int) -> None:
 
     async def story(browser: Browser) -> None:
         targets = [*PAGES[:2], "/partition/0", "/nodes", f"/node/{node_id(0)}", "/pipelines",
+                   "/locks", f"/locks?locks={query}",
                    "/transaction?partition=0&id=1&data=1", f"/partition/0?locks={query}",
                    f"/transaction?request={query}"]  # fmt: skip
         for target in [*targets, f"/search?q={query}", f"/nope/{query}", f"/?from={query}",

@@ -63,6 +63,7 @@ def test_locks_are_counted_from_what_is_remembered(
     batches: list[list[tuple[int, RefusingLock]]], kept_max: int, count_max: int
 ) -> None:
     refusals = Refusals(kept_max)
+    refusals.by_lock(count_max)  # what was told before counts no longer
     kept = remember(refusals, batches)[:kept_max]
     counts = Counter(each.lock.lock_hash for each in kept)  # in order of the newest of each
     expected = []
@@ -80,3 +81,19 @@ def test_what_was_refused_for_its_mark_alone_names_no_lock_and_is_not_counted() 
     refusals = Refusals()
     refusals.add(np.array([loser(1)], np.int32), [RefusingLock(0, NOTHING, is_exact=False)], 1.0)
     assert (refusals.count, refusals.latest(9), refusals.by_lock(9)) == (0, [], [])
+
+
+def test_each_refusal_counts_at_once_for_whoever_asked_before() -> None:
+    refusals = Refusals(2)
+    for count in range(1, 6):
+        refusals.add(
+            np.array([loser(count)], np.int32),
+            [RefusingLock(count % 2, TransactionId(count), is_exact=True)],
+            float(count),
+        )
+        hottest = refusals.by_lock(1)
+        assert hottest == refusals.by_lock(1)
+        newest = LockRefusals(count % 2, 1, 0, TransactionId(count), float(count))
+        assert hottest == [newest], "the older one of two is of the other lock"
+        assert refusals.by_lock(2)[:1] == hottest
+        assert len(refusals.by_lock(2)) == min(count, 2)

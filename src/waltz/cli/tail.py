@@ -20,7 +20,7 @@ from waltz.cli.author_text import author_name, author_values
 from waltz.cli.cluster_place import ClusterPlace, LogPlace, log_options
 from waltz.cli.moments import moment
 from waltz.cli.nodes import run_loop
-from waltz.cli.tail_order import LONG_AGO, NEVER, TimeOrder
+from waltz.cli.tail_order import LONG_AGO, NEVER, LeftOut, TimeOrder
 from waltz.cli.tail_start import LATEST, Since, Start, StartType, first_ids
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def request_ids_of(run: waltz.TransactionColumns) -> Iterator[waltz.RequestId]:
     "-n",
     "--last",
     type=click.IntRange(min=0),
-    help="Begin with the last N transactions of each partition.",
+    help="Print the last N of what there is now: of each partition, or with --time of all.",
 )
 @click.option(
     "--follow/--no-follow", default=True, show_default=True, help="Wait for new transactions."
@@ -204,16 +204,18 @@ def tail(
     several partitions hold now is printed in one order; "~" before the time says that a line of
     another partition above may be newer. What comes while it follows is printed as it comes.
 
+    -n counts per partition; with --time it counts the lines of the one order, and "~" heeds those
+    that it leaves out. If one of these may be newer than a line that is printed, this is said on
+    standard error.
+
     With --author the name comes before the data: of the client that a journal noted by the time of
     the record, or else that has its ID now. For times and names the coordinator must be reachable.
     """
-    if last is not None and start != LATEST:
-        raise click.UsageError("-n and --from exclude each other")
     style = Style(as_json, len(partitions) != 1, request_ids)
     needs_nodes = shows_time or shows_author or isinstance(start, Since)
     nodes = place.with_coordinator() if needs_nodes else None
     shown = Shown(shows_time, shows_author, nodes)
-    run_loop(print_log(place, partitions, start, last or 0, style, follow=follow, shown=shown))
+    run_loop(print_log(place, partitions, start, last, style, follow=follow, shown=shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ async def print_log(
     place: LogPlace,
     partitions: tuple[int, ...],
     start: Start,
-    last: int,
+    last: int | None,
     style: Style,
     *,
     follow: bool,
@@ -240,7 +242,8 @@ async def print_log(
 
     Without `follow` and without times the partitions come one after the other, each to the end that
     it had when its turn came. With times they come in one order, each to the end that it had at the
-    beginning; what comes after that is not put in order.
+    beginning; what comes after that is not put in order. `last` bounds what is printed of each
+    partition, or if they come in one order of all.
     """
     async with AsyncExitStack() as stack:
         reader = await stack.enter_async_context(
@@ -267,7 +270,9 @@ async def print_log(
                 for each, mark in (await reader.high_water_marks(named)).items()
             }
             assert facts is not None
-            await print_in_order(reader, firsts, ends, style, facts)
+            left_out = await print_in_order(reader, firsts, ends, style, facts, last)
+            if (count := left_out.newer_count()) > 0:
+                _say(newer_text(count))
             firsts = ends
             if not follow:
                 return
@@ -287,6 +292,15 @@ async def print_log(
                     f" {first} on"
                 )
             await print_runs(each, reader.read(each, first, end), style, facts)
+
+
+def newer_text(count: int) -> str:
+    """Return what is said of transactions that -n leaves out and that may belong to the last."""
+    which = "1 transaction" if count == 1 else f"{count} transactions"
+    return (
+        f"at least {which} that -n leaves out may be newer than a line above: the times overlap, or"
+        " are not recorded"
+    )
 
 
 def _say(text: str) -> None:
@@ -312,9 +326,14 @@ async def print_in_order(
     ends: dict[waltz.PartitionId, int],
     style: Style,
     facts: TailFacts,
-) -> None:
-    """Print what the partitions hold in the order of its times; a run of each is held at once."""
+    last: int | None = None,
+) -> LeftOut[int]:
+    """Print what the partitions hold in the order of its times, at most the last `last` if that is
+    not None; return what was left out. A run of each partition is held at once."""
     order: TimeOrder[int] = TimeOrder()
+    left_out: LeftOut[int] = LeftOut()
+    count = sum(ends[each] - first for each, first in firsts.items())
+    skipped = 0 if last is None else max(0, count - last)
     waiting: dict[int, list[Row]] = {}
     async with AsyncExitStack() as stack:
         runs = {
@@ -342,9 +361,17 @@ async def print_in_order(
         while (taken := order.take()) is not None:
             partition_id, place, is_ordered = taken
             rows = waiting[partition_id]
-            lines.append(style.line(replace(rows[place], is_ordered=is_ordered)))
+            row = rows[place]
+            assert row.bounds is not None
+            if skipped:
+                skipped -= 1
+                left_out.leave(partition_id, row.bounds.not_after)
+            else:
+                left_out.show(partition_id, row.bounds.not_before)
+                lines.append(style.line(replace(row, is_ordered=is_ordered)))
             if place + 1 == len(rows):
                 sys.stdout.write("".join(lines))
                 sys.stdout.flush()
                 lines.clear()
                 await fetch(waltz.PartitionId(partition_id))
+    return left_out

@@ -75,3 +75,30 @@ class TimeOrder(Generic[P]):
         chosen.position += 1
         chosen.advance_key()
         return partition, row, is_ordered
+
+
+@dataclass(slots=True)
+class LeftOut(Generic[P]):
+    """The rows that are left out before the last ones of the order, and how many of them may be
+    newer than one of these: times that overlap have no order."""
+
+    _highs: dict[P, list[int]] = field(default_factory=dict)
+    """The latest time that each row that is left out may have."""
+    _lows: dict[P, int] = field(default_factory=dict)
+    """The earliest time that a row that is shown may have."""
+
+    def leave(self, partition: P, high: int) -> None:
+        self._highs.setdefault(partition, []).append(high)
+
+    def show(self, partition: P, low: int) -> None:
+        self._lows[partition] = min(low, self._lows.get(partition, NEVER))
+
+    def newer_count(self) -> int:
+        """Return the number of rows left out that may be newer than a shown one of another
+        partition."""
+        count = 0
+        for partition, highs in self._highs.items():
+            others = [low for other, low in self._lows.items() if other != partition]
+            low = min(others, default=NEVER)
+            count += sum(high > low for high in highs)
+        return count

@@ -89,55 +89,65 @@ async def first_ids(
     reader: waltz.AsyncLogReader,
     partition_ids: Sequence[waltz.PartitionId],
     start: Start,
-    last: int,
+    last: int | None,
     times: AsyncLogTimes | None,
     say: Callable[[str], None],
 ) -> Mapping[waltz.PartitionId, int]:
-    """Return the first transaction to print of each partition; a time needs `times`.
+    """Return the first transaction to print of each partition; a time needs `times`. With `last` it
+    is among the last `last` transactions of its partition, or follows the end.
 
     What a user should know of a time is passed to `say`. Raises NotFoundError: nobody knows which
     transactions belong to a time.
     """
-    if isinstance(start, int):
+    if last is None and isinstance(start, int):
         return dict.fromkeys(partition_ids, start)
-    if start == EARLIEST:
+    if last is None and start == EARLIEST:
         return dict.fromkeys(partition_ids, 0)
     marks = await reader.high_water_marks(partition_ids)
-    if not isinstance(start, Since):
-        return {each: max(0, mark + 1 - last) for each, mark in marks.items()}
+    count = last or 0
+    newest = {each: max(0, mark + 1 - count) for each, mark in marks.items()}
+    if start in (LATEST, EARLIEST):
+        return newest
+    if isinstance(start, int):
+        return {each: max(start, first) for each, first in newest.items()}
+    assert isinstance(start, Since)
     assert times is not None
     # One that was committed at that very millisecond belongs to it.
     places = await times.transactions_at(start.moment - timedelta(milliseconds=1), marks)
+    firsts = {}
     for partition_id, place in places.items():
         mark = marks[partition_id]
         if place.first == 0 and place.later is None and mark >= 0:
-            newest = await times.time_of(partition_id, mark)
-            if newest.not_after is None:
+            times_of_mark = await times.time_of(partition_id, mark)
+            if times_of_mark.not_after is None:
                 raise waltz.NotFoundError(
                     f"nobody knows which transactions of partition {partition_id} are of"
                     f" {start.text} or later{_reasons(place)}; give --from a transaction ID,"
                     " earliest or latest"
                 )
-        if text := said_of(partition_id, mark, place, start):
+        first = int(place.first) if last is None else max(place.first, newest[partition_id])
+        if text := said_of(partition_id, mark, place, start, first):
             say(text)
-    return {each: int(place.first) for each, place in places.items()}
+        firsts[partition_id] = first
+    return firsts
 
 
-def said_of(partition_id: int, mark: int, place: TransactionAt, start: Since) -> str:
-    """Return what a user should know of a place; empty if it is exact."""
+def said_of(partition_id: int, mark: int, place: TransactionAt, start: Since, first: int) -> str:
+    """Return what a user should know of a place from which the transactions from `first` on are
+    printed; empty if these are all known to belong to it."""
     if mark < 0 or place.first > mark:
         return ""
     if place.later == 0:
+        if first > 0:
+            return ""
         return (
             f"partition {partition_id} begins after {start.text}: it is printed from its first"
             " transaction on"
         )
     last = mark if place.later is None else place.later - 1
-    if last < place.first:
+    if last < first:
         return ""
-    which = (
-        f"transaction {last}" if last == place.first else f"transactions {place.first} to {last}"
-    )
+    which = f"transaction {last}" if last == first else f"transactions {first} to {last}"
     return (
         f"partition {partition_id}: {which} may be older than {start.text}: nobody knows"
         f"{_reasons(place)}"

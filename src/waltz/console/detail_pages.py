@@ -1,5 +1,5 @@
-"""The pages whose content is asked for only while somebody looks: a partition's details, the life
-of a transaction, and pipelines.
+"""The pages whose content is asked for only while somebody looks: a partition's details, the
+hottest locks of all, the life of a transaction, and pipelines.
 
 Owns which questions a page asks, and how their answers are shown. What is not told yet is said to
 be asked; what could not be told has its reason.
@@ -14,12 +14,14 @@ from urllib.parse import parse_qs, urlencode
 
 from waltz.cli.locks import lock_text
 from waltz.cli.moments import AGO, moment, parse_moment
+from waltz.cli.partition_list import listed_partitions
 from waltz.console.answers import Told
-from waltz.console.figure_text import age_text
+from waltz.console.figure_text import age_text, seconds_text
 from waltz.console.inquiries import (
     REQUESTS_LOOKED_AT_MAX,
     DurationsOf,
     DurationsTold,
+    HottestLocksOf,
     Inquiry,
     LifeOf,
     LocksOf,
@@ -36,6 +38,7 @@ from waltz.console.picture import ClusterPicture, Health, PartitionPicture
 from waltz.console.plain_text import plain
 from waltz.console.transaction_life import Life
 from waltz.console.view import View, number_in, page_of
+from waltz.operators.hot_locks_shell import HottestLocks
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.report_protocol import StageDurations
 
@@ -43,6 +46,11 @@ LOCK_NAMES_MAX: Final = 10
 """Names of locks that one page shows locks by."""
 
 LOCK_NAME_CHARACTERS_MAX: Final = 100
+
+UNKNOWN_SHOWN_MAX: Final = 5
+"""Reasons for which partitions could not be asked for their locks; of more, the first ones."""
+
+PARTITION_LIST_CHARACTERS_MAX: Final = 60
 
 PARAMETERS_MAX: Final = 20
 """Parameters of a path; one with more is taken for a path without any."""
@@ -167,6 +175,8 @@ def inquiries_of(target: str, view: View) -> Sequence[Inquiry]:
             wanted = wanted_of(query_of(target), view.picture, view.wall_milliseconds)
             is_fixed = wanted.question is not None and not wanted.is_relative
             return (wanted.question,) if is_fixed and wanted.question is not None else ()
+        case ["locks"]:
+            return (HottestLocksOf(count),) if (count := len(view.picture.partitions)) else ()
         case ["pipelines"]:
             return SinksOf(), PipelinesOf()
     return ()
@@ -287,6 +297,62 @@ def _bars(stage: StageDurations) -> list[tuple[int, int, int]]:
         height = max(1, height) if each.count > 0 else 0
         found.append((6 * index, BAR_HEIGHT - height, height))
     return found
+
+
+# The hottest locks
+
+
+def locks_page(target: str, view: View) -> Rendered:
+    """Return the page of the locks that refuse most, over all partitions."""
+    names = lock_names(query_of(target).get("locks", "")) or view.lock_names
+    now, count = view.answers.now, len(view.picture.partitions)
+    # Without partitions there is nobody to ask, and an answer for none would be a false one.
+    told: Told[HottestLocks] = view.told(HottestLocksOf(count)) if count else Told()
+    found = told.answer
+    unknown = [] if found is None else found.unknown
+    return page_of(
+        "locks.html", "/locks", target, view.picture,
+        lock_names=", ".join(names),
+        locks=_waiting(told, now),
+        rows_told=_hottest(told, names, now),
+        asked=0 if found is None else len(found.asked),
+        partitions=0 if found is None else len(found.asked) + len(found.unasked),
+        refusals=0 if found is None else sum(each.count for each in found.asked.values()),
+        kept=0 if found is None else sum(each.kept for each in found.asked.values()),
+        unknown=[
+            (plain(_partitions_text(numbers)), plain(reason))
+            for numbers, reason in unknown[:UNKNOWN_SHOWN_MAX]
+        ],
+        more_unknown=sum(len(numbers) for numbers, _ in unknown[UNKNOWN_SHOWN_MAX:]),
+    )  # fmt: skip
+
+
+def _hottest(told: Told[HottestLocks], names: Sequence[str], now: float) -> list[Mapping[str, Any]]:
+    if told.answer is None:
+        return []
+    return [
+        {
+            "lock": plain(lock_text(each.lock.lock_hash, names)),
+            "partition": each.partition_id,
+            "refusals": each.lock.refusals,
+            "estimated": each.lock.estimated,
+            "winner": each.lock.winner,
+            "when": _when(each.lock.age_milliseconds, told, now),
+            "over": seconds_text(each.kept.oldest_milliseconds / 1000 + (told.age(now) or 0.0)),
+        }
+        for each in told.answer.locks
+    ]
+
+
+def _partitions_text(numbers: Sequence[int]) -> str:
+    """Return `Partition 3`, or `Partitions 3-7, 9`, of very many the first and their number."""
+    if len(numbers) == 1:
+        return f"Partition {numbers[0]}"
+    text = listed_partitions(numbers).replace(",", ", ")
+    if len(text) > PARTITION_LIST_CHARACTERS_MAX:
+        first = text[:PARTITION_LIST_CHARACTERS_MAX].rpartition(",")[0]
+        text = f"{first} and others, {len(numbers)} in all"
+    return f"Partitions {text}"
 
 
 # A transaction

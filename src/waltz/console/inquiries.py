@@ -16,6 +16,11 @@ from waltz.wire.report_protocol import HotLock, RefusalEntry, RefusalsKept, Stag
 LOCKS_SHOWN_MAX: Final = 20
 """Hot locks, and refused appends, that are asked for and shown."""
 
+HOT_PARTITIONS_PER_SECOND: Final = 10
+"""Partitions that servers are asked about per second, on average, for the hottest locks of all;
+each costs a server at most some 2 ms, and next to nothing if none of its appends was refused since
+it was asked before."""
+
 SESSIONS_SHOWN_MAX: Final = 20
 """Store sessions that are shown, the newest first."""
 
@@ -33,6 +38,22 @@ class LocksOf:
     partition_id: PartitionId
     pause: ClassVar = 0.5
     fresh: ClassVar = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HottestLocksOf:
+    """The hottest locks of all partitions, of which there are `partition_count`: the more there
+    are, the longer it takes until they are asked for anew."""
+
+    partition_count: int
+
+    @property
+    def pause(self) -> float:
+        return max(5.0, self.partition_count / HOT_PARTITIONS_PER_SECOND)
+
+    @property
+    def fresh(self) -> float:
+        return self.pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +120,15 @@ class PipelinesOf:
 
 
 Inquiry: TypeAlias = (
-    LocksOf | DurationsOf | SessionsOf | LifeOf | PlaceOf | RequestOf | SinksOf | PipelinesOf
+    LocksOf
+    | HottestLocksOf
+    | DurationsOf
+    | SessionsOf
+    | LifeOf
+    | PlaceOf
+    | RequestOf
+    | SinksOf
+    | PipelinesOf
 )
 """A question. `pause` is the least time between two questions of its kind, in seconds, whatever
 they are about; an answer that is older than `fresh` seconds is asked for anew while it is shown."""

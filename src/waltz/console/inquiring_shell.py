@@ -20,6 +20,7 @@ from waltz.console.inquiries import (
     SINKS_SHOWN_MAX,
     DurationsOf,
     DurationsTold,
+    HottestLocksOf,
     Inquiry,
     LifeOf,
     LocksOf,
@@ -43,14 +44,19 @@ from waltz.console.transaction_life import Life, life_of
 from waltz.errors import CorruptionError, NoNodeError, UnavailableError
 from waltz.host import Host
 from waltz.operators.explanation_shell import explain_transaction
+from waltz.operators.hot_locks_shell import HottestLocks, ask_hot_locks, ask_hottest_locks
 from waltz.operators.journals_shell import cluster_journals
-from waltz.operators.questions_shell import ask_durations, ask_hot_locks, ask_refusals
+from waltz.operators.questions_shell import ask_durations, ask_refusals
 from waltz.record import request_id_bytes
 from waltz.types import Address, PartitionId, RequestId, TransactionId
 from waltz.wire.report_protocol import StageDurations
 
 LATELY_SECONDS: Final = 60.0
 """Seconds over which recent durations are shown, as far as this console has looked so long."""
+
+HOTTEST_SECONDS_MAX: Final = 10.0
+"""Seconds that one server may take for the hot locks of all its partitions; those that it has not
+told by then are shown as unknown."""
 
 CHUNK_TRANSACTIONS: Final = 10_000
 """Transactions that are looked through at a time for a request ID, the newest first."""
@@ -87,6 +93,8 @@ class ClusterInquirer:
         match question:
             case LocksOf(number):
                 return await self._locks(number)
+            case HottestLocksOf(partition_count):
+                return await self._hottest_locks(partition_count)
             case DurationsOf(number):
                 return await self._durations_of(number)
             case SessionsOf(number):
@@ -116,6 +124,13 @@ class ClusterInquirer:
             return LocksTold(hot.kept)
         refused = await ask_refusals(self._host, address, partition_id, LOCKS_SHOWN_MAX)
         return LocksTold(hot.kept, hot.locks, refused.refusals)
+
+    async def _hottest_locks(self, partition_count: int) -> HottestLocks:
+        numbers = map(PartitionId, range(partition_count))
+        servers = {number: self._address_of(number) for number in numbers}
+        return await ask_hottest_locks(
+            self._host, servers, LOCKS_SHOWN_MAX, seconds=HOTTEST_SECONDS_MAX
+        )
 
     async def _durations_of(self, partition_id: PartitionId) -> DurationsTold:
         stages = await ask_durations(self._host, self._server(partition_id), partition_id)

@@ -198,6 +198,7 @@ NAVIGATION: Final[Mapping[str, str]] = {
     "/": "Cluster",
     "/nodes": "Storage",
     "/consumers": "Consumers",
+    "/locks": "Locks",
     "/pipelines": "Pipelines",
     "/tail": "Tail",
     "/transaction": "Transaction",

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from waltz.console.answers import NOT_TOLD, ConsumerAnswer
 from waltz.console.detail_pages import (
+    locks_page,
     parse_request_id,
     partition_details,
     pipelines_page,
@@ -74,6 +75,8 @@ def _rendered(target: str, view: View) -> Rendered | None:
             return _consumers(view)
         case ["transaction"]:
             return transaction_page(target, view)
+        case ["locks"]:
+            return locks_page(target, view)
         case ["pipelines"]:
             return pipelines_page(view)
         case ["partition", text] if (number := number_in(text)) is not None:

@@ -16,6 +16,7 @@ from uuid import UUID
 from waltz.cluster.cluster_shell import read_membership, read_store_params
 from waltz.cluster.paths import ClusterPaths, root_at
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.logical_handshake import Agreement
 from waltz.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -61,8 +62,6 @@ from waltz.wire.report_protocol import (
     CoordinatorRequest,
     DurationsReport,
     DurationsRequest,
-    HotLocksReport,
-    HotLocksRequest,
     PartitionReport,
     PartitionReports,
     PartitionReportsRequest,
@@ -278,20 +277,6 @@ async def ask_refusals(
     return answer
 
 
-async def ask_hot_locks(
-    host: Host, address: Address, partition_id: PartitionId, count_max: int
-) -> HotLocksReport:
-    """Return the locks of a partition with the most refusals that its server remembers, at most
-    `count_max`. Raises as `ask_refusals`."""
-    request = HotLocksRequest(0, partition_id, count_max)
-    answer, _ = await _ask_by_handshake(
-        host, address, request, HotLocksReport, HANDSHAKE_SECONDS_MAX
-    )
-    if answer.kept is None:
-        raise UnavailableError(f"server {address} does not have partition {partition_id} now")
-    return answer
-
-
 async def ask_durations(
     host: Host, address: Address, partition_id: PartitionId
 ) -> tuple[StageDurations, ...]:
@@ -363,25 +348,39 @@ async def ask_coordinator(host: Host, servers: ServersAddress) -> ToldCoordinato
     )
 
 
-async def _ask_by_handshake(
-    host: Host, address: Address, question: Message, kind: type[T], seconds: float
-) -> tuple[T, UUID]:
-    """Ask a question that only versions from 5 on know; return the answer and the key of the
-    server's cluster.
+class HandshakeTalk:
+    """A connection after its handshake, over which one question is asked at a time."""
 
-    Raises UnavailableError.
-    """
+    def __init__(self, connection: ServerConnection, agreement: Agreement, cannot_say: str) -> None:
+        self._connection = connection
+        self._cannot_say = cannot_say
+        self.cluster_key = agreement.cluster_key
+
+    async def ask(self, question: Message, kind: type[T]) -> T:
+        """Return the answer. Raises UnavailableError: there is none, or there cannot be one."""
+        if self._connection.send([question]):
+            raise UnavailableError(self._cannot_say)
+        while (messages := await self._connection.receive()) is not None:
+            for message in messages:
+                if isinstance(message, kind):
+                    return message
+        raise UnavailableError(f"{self._cannot_say}, or has ended the connection")
+
+
+@asynccontextmanager
+async def talk_by_handshake(
+    host: Host, address: Address, seconds: float
+) -> AsyncIterator[HandshakeTalk]:
+    """Connect to a server for questions that only versions from 5 on know. All of it may take
+    `seconds`. Raises UnavailableError."""
     cannot_say = f"the release of server {address} cannot say this"
     try:
         async with asyncio.timeout(seconds):
             connection = await ServerConnection.open(host, address)
             try:
-                if connection.agreement is None or connection.send([question]):
+                if connection.agreement is None:
                     raise UnavailableError(cannot_say)
-                while (messages := await connection.receive()) is not None:
-                    for message in messages:
-                        if isinstance(message, kind):
-                            return message, connection.agreement.cluster_key
+                yield HandshakeTalk(connection, connection.agreement, cannot_say)
             finally:
                 connection.close()
     except TimeoutError:
@@ -389,7 +388,15 @@ async def _ask_by_handshake(
     except (ConnectionLostError, ProtocolError) as error:
         # A server of an earlier release closes the connection on a question that it does not know.
         raise UnavailableError(f"{cannot_say}, or has ended the connection: {error}") from error
-    raise UnavailableError(f"{cannot_say}, or has ended the connection")
+
+
+async def _ask_by_handshake(
+    host: Host, address: Address, question: Message, kind: type[T], seconds: float
+) -> tuple[T, UUID]:
+    """Ask one question that only versions from 5 on know; return the answer and the key of the
+    server's cluster. Raises UnavailableError."""
+    async with talk_by_handshake(host, address, seconds) as talk:
+        return await talk.ask(question, kind), talk.cluster_key
 
 
 async def ask_connectivity(talk: Conversation) -> Mapping[str, bool]:

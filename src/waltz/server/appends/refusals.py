@@ -71,6 +71,9 @@ class Refusals:
         self.count = 0
         self._kept_max = kept_max
         self._ring: NDArray[Any] = np.zeros(0, _COLUMNS)
+        self._told_at = (0, 0)
+        self._told: list[LockRefusals] = []
+        """The answer of `by_lock` while `count` and its bound were these."""
 
     def add(
         self, request_ids: NDArray[np.int32], locks: Sequence[RefusingLock], now: float
@@ -96,9 +99,10 @@ class Refusals:
         oldest = self.count % self._kept_max if self.count > self._kept_max else 0
         return float(self._ring["refused_at"][oldest])
 
-    def _newest_first(self) -> NDArray[Any]:
-        newest: NDArray[Any] = self._ring[(self.count - 1 - np.arange(self.kept)) % self._kept_max]
-        return newest
+    def _newest_places(self) -> NDArray[np.int64]:
+        """The places of what is remembered, the newest first."""
+        places: NDArray[np.int64] = (self.count - 1 - np.arange(self.kept)) % self._kept_max
+        return places
 
     def latest(
         self,
@@ -110,7 +114,7 @@ class Refusals:
     ) -> list[Refusal]:
         """Return at most `count_max` refusals, the newest first: all, or those with this winner,
         this loser and this lock."""
-        rows = self._newest_first()
+        rows = self._ring[self._newest_places()]
         if winner is not None:
             rows = rows[rows["winner"] == winner]
         if loser is not None:
@@ -128,19 +132,33 @@ class Refusals:
 
     def by_lock(self, count_max: int) -> list[LockRefusals]:
         """Return the locks with the most refusals that are remembered, at most `count_max`, the
-        hottest first; of locks with as many refusals the one that was refused last comes first."""
-        rows = self._newest_first()
-        locks, newest, counts = np.unique(rows["lock_hash"], return_index=True, return_counts=True)
-        estimated = np.zeros(len(locks), np.int64)
-        np.add.at(estimated, np.searchsorted(locks, rows["lock_hash"]), ~rows["is_exact"])
+        hottest first; of locks with as many refusals the one that was refused last comes first. The
+        answer is kept until the next refusal."""
+        if (self.count, count_max) != self._told_at:
+            self._told_at = self.count, count_max
+            self._told = self._hottest(count_max)
+        return self._told
+
+    def _hottest(self, count_max: int) -> list[LockRefusals]:
+        places = self._newest_places()
+        locks, newest, of_lock, counts = np.unique(
+            self._ring["lock_hash"][places],
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
+        )
+        is_estimated = ~self._ring["is_exact"][places]
+        estimated = np.bincount(of_lock[is_estimated], minlength=len(locks))
         order = np.lexsort((newest, -counts))[:count_max]
+        rows = self._ring[places[newest[order]]]
         return [
-            LockRefusals(
-                int(locks[place]),
-                int(counts[place]),
-                int(estimated[place]),
-                TransactionId(int(rows["winner"][newest[place]])),
-                float(rows["refused_at"][newest[place]]),
+            LockRefusals(lock, count, estimated_count, TransactionId(winner), refused_at)
+            for lock, count, estimated_count, winner, refused_at in zip(
+                locks[order].tolist(),
+                counts[order].tolist(),
+                estimated[order].tolist(),
+                rows["winner"].tolist(),
+                rows["refused_at"].tolist(),
+                strict=True,
             )
-            for place in order.tolist()
         ]
