@@ -24,7 +24,7 @@ from waltz.types import PartitionId, TransactionId
 
 CHECKPOINT_LEAVES_MAX: Final = 1_000_000
 """Transactions after which a checkpoint is published on the way, so that an attester that is killed
-repeats at most that many."""
+repeats at most that many. Their tiles, of 33 MiB, are kept until then and made durable together."""
 
 
 class Blocks(Protocol):
@@ -76,10 +76,13 @@ class Attester:
                 f"{earlier} transactions of partition {self._partition_id} are attested, and the"
                 f" archive ends before {end}: it was set back, or its manifest is not the newest"
             )
+        if growth.size == end:
+            self._files.settle()
         while growth.size < end:
             until = TransactionId(min(end, growth.size + CHECKPOINT_LEAVES_MAX))
-            self._grow(growth, blocks, until, progress)
-            self._files.write(growth.partial_tiles())
+            full = self._grow(growth, blocks, until, progress)
+            # Nothing is signed before all its tiles are durable, those of a killed attester too.
+            self._files.write([*full, *growth.partial_tiles()])
             checkpoint = Checkpoint(self._origin, growth.size, growth.root())
             self._files.publish(checkpoint.signed(self._key))
         return Attested(earlier, Checkpoint(self._origin, growth.size, growth.root()))
@@ -120,16 +123,19 @@ class Attester:
         blocks: Blocks,
         end: TransactionId,
         progress: Callable[[int], None],
-    ) -> None:
+    ) -> list[Tile]:
+        """Add the records below `end`; return the tiles that are full now."""
+        full: list[Tile] = []
         first = TransactionId(growth.size)
         for batch in batches(blocks.blocks(self._partition_id, first, end), first):
-            self._files.write(growth.add(self._leaves.hashes(batch)))
+            full += growth.add(self._leaves.hashes(batch))
             progress(len(batch))
         if growth.size != end:
             raise AttestationError(
                 f"the archive gave the transactions of partition {self._partition_id} up to"
                 f" {growth.size - 1}; expected up to {end - 1}"
             )
+        return full
 
 
 def own_checkpoint(note: Note, key: PublicKey, origin: str) -> Checkpoint:
