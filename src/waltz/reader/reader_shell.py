@@ -40,6 +40,7 @@ from waltz.limits import (
     READER_FETCHES_IN_FLIGHT_MAX,
     READER_SECONDS_MAX,
 )
+from waltz.reader.attested_columns_shell import Attestation, AttestedColumns
 from waltz.reader.followed_feed import FeedCursor
 from waltz.reader.partition_streams_shell import PartitionStreams, out_of_time
 from waltz.reader.transaction_columns import (
@@ -115,6 +116,7 @@ class AsyncLogReader:
         self._free_client_ids: list[ClientId] = []
         self._requests: Requests | None = None
         self._connections: Connections | None = None
+        self._attested: AttestedColumns | None = None
 
     async def start(self) -> None:
         """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError. With
@@ -176,6 +178,17 @@ class AsyncLogReader:
         if self._requests is None:
             raise LocalProtocolError(NOT_STARTED)
 
+    async def require_attested(self, attestation: Attestation) -> None:
+        """From now on let `read` and `follow` hand on only what `attestation` proves: what
+        `waltz.open_attested` returns, or another one.
+
+        Each transaction is compared with the tree that a signed checkpoint names. `read` raises
+        AttestationError at the first transaction that no checkpoint covers, after all before it;
+        `follow` waits until one covers it. Both raise AttestationError if a transaction is not the
+        one that was attested. Marks are not proven.
+        """
+        self._attested = AttestedColumns(self._host, self.cluster_key, attestation)
+
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.
 
@@ -218,15 +231,18 @@ class AsyncLogReader:
         the data is wanted, only that data is fetched, one by one; the others' is empty. That pays
         where few are wanted. Raises NotFoundError: no such partition, or the log ends before
         `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a
-        range; ClientAheadError.
+        range; ClientAheadError; AttestationError: as `require_attested`.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
                 f"the range is from transaction {first} to before {end}; expected 0 or more, and"
                 " an end that is not before the first"
             )
+        if wants_data is not None and self._attested is not None:
+            raise LocalProtocolError("what is attested is read with all data: give no `wants_data`")
         self._check_partition(partition_id)
-        return self._read(PartitionId(partition_id), first, end, wants_data)
+        found = self._read(PartitionId(partition_id), first, end, wants_data)
+        return self._proven(PartitionId(partition_id), found, waits=False)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` on as they come, for ever.
@@ -236,7 +252,19 @@ class AsyncLogReader:
         if first < 0:
             raise LocalProtocolError(f"the first transaction is {first}; expected at least 0")
         self._check_partition(partition_id)
-        return self._read(PartitionId(partition_id), first, None)
+        found = self._read(PartitionId(partition_id), first, None)
+        return self._proven(PartitionId(partition_id), found, waits=True)
+
+    def _proven(
+        self,
+        partition_id: PartitionId,
+        found: AsyncGenerator[TransactionColumns, None],
+        *,
+        waits: bool,
+    ) -> AsyncGenerator[TransactionColumns, None]:
+        if self._attested is None:
+            return found
+        return self._attested.of(partition_id, found, waits=waits)
 
     # Bodies
 
