@@ -40,7 +40,6 @@ from waltz.limits import (
     READER_FETCHES_IN_FLIGHT_MAX,
     READER_SECONDS_MAX,
 )
-from waltz.reader.attested_columns_shell import Attestation, AttestedColumns
 from waltz.reader.followed_feed import FeedCursor
 from waltz.reader.partition_streams_shell import PartitionStreams, out_of_time
 from waltz.reader.transaction_columns import (
@@ -57,6 +56,8 @@ from waltz.wire.fed import FedRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from waltz.reader.attested_columns_shell import Attestation, AttestedColumns
 
 READER_ROWS_MAX: Final = 10_000
 """Runs of the feed are joined until they have this many rows, and are then yielded."""
@@ -187,6 +188,9 @@ class AsyncLogReader:
         `follow` waits until one covers it. Both raise AttestationError if a transaction is not the
         one that was attested. Marks are not proven.
         """
+        # Most readers need no proofs.
+        from waltz.reader.attested_columns_shell import AttestedColumns
+
         self._attested = AttestedColumns(self._host, self.cluster_key, attestation)
 
     async def high_water_mark(self, partition_id: int) -> TransactionId:
