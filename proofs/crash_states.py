@@ -38,6 +38,12 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     path: str
 
@@ -73,7 +79,7 @@ class SkippedSync:
     path: str
 
 
-Step = Create | Rename | Remove | SyncDirectory | Write | Truncate | Sync | SkippedSync
+Step = Create | Rename | Link | Remove | SyncDirectory | Write | Truncate | Sync | SkippedSync
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,11 @@ class RecordingDisk:
         self._disk.rename(source, target)
         self._numbers[target] = self._numbers.pop(source)
         self.trace.append(Rename(source, target))
+
+    def link(self, source: str, target: str) -> None:
+        self._disk.link(source, target)
+        self._numbers[target] = self._numbers[source]
+        self.trace.append(Link(source, target))
 
     def sync_directory(self, path: str) -> None:
         self._disk.sync_directory(path)
@@ -401,7 +412,13 @@ class _Power:
                 self._change(_NameChange(dirname(path), None, path, file))
             case Rename(source, target):
                 file = self._seen[source]
-                self._change(_NameChange(dirname(source), source, target, file))
+                if dirname(source) == dirname(target):
+                    self._change(_NameChange(dirname(source), source, target, file))
+                else:
+                    self._change(_NameChange(dirname(target), None, target, file))
+                    self._change(_NameChange(dirname(source), source, None, None))
+            case Link(source, target):
+                self._change(_NameChange(dirname(target), None, target, self._seen[source]))
             case Remove(path):
                 self._change(_NameChange(dirname(path), path, None, None))
             case SyncDirectory(path):

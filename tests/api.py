@@ -22,7 +22,9 @@ from waltz import errors
 from waltz.client.client_options import ClientOptions
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "Opening": ("open_client", "open_async_client", "open_reader", "open_async_reader"),
+    "Opening": (
+        *("open_client", "open_async_client", "open_reader", "open_async_reader", "open_attested"),
+    ),
     "Clients": ("WaltzClient", "AsyncWaltzClient"),
     "What an application writes": (
         *("TransactionContext", "TransactionBuilder", "PlainAppend", "PartitionLocalLock"),
@@ -44,7 +46,14 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("BlockedPartition", "OnApplyFailure", "ServerReport"),
         *("ClientMetrics", "ClientPartitionMetrics", "Durations"),
     ),
-    "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
+    "Readers": (
+        "LogReader",
+        "AsyncLogReader",
+        "TransactionColumns",
+        "BlockData",
+        "WantsData",
+        "AttestedLog",
+    ),
     "Times": ("open_times", "LogTimes", "TransactionTime", "TimeColumns", "TransactionAt"),
     "Notes": ("open_notes", "ClusterNotes"),
     "Replicas": ("open_replicas", "ReplicaReader", "Replica", "ReplicaMarks"),
@@ -64,7 +73,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("PostponedError", "PartitionBlockedError", "CorruptionError", "NotFoundError"),
         "PartitionInactiveError",
         *("HistoryChangedError", "ClientAheadError", "ClusterChangedError", "ClientClosedError"),
-        "SubmitCancelledError",
+        *("SubmitCancelledError", "AttestationError"),
     ),
 }
 """Names of `waltz`."""

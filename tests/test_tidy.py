@@ -95,7 +95,7 @@ LAYERS: dict[str, set[str]] = {
     | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},
     "archive": WORDS | {"wire", "cluster", "reader", "operators", "system.real_disk"},
-    "opening": WORDS | CLIENTS | {"system"},
+    "opening": WORDS | CLIENTS | {"system", "attest", "archive.archive_target"},
     "": {"opening"},
 }
 """What each top-level part of `waltz` may import; the empty name is `waltz/__init__.py`."""

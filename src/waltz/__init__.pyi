@@ -1,5 +1,6 @@
 """The public names, and the module that each comes from; `waltz/__init__.py` loads by this list."""
 
+from .attest.attested_log import AttestedLog
 from .client.applying.blocked import BlockedPartition, OnApplyFailure
 from .client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from .client.applying.transactions import Transactions
@@ -33,6 +34,7 @@ from .client.transaction import (
 from .connections.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from .errors import (
     AlreadyClosedError,
+    AttestationError,
     ClientAheadError,
     ClientClosedError,
     ClusterChangedError,
@@ -58,6 +60,7 @@ from .figures import Durations
 from .opening import (
     open_async_client,
     open_async_reader,
+    open_attested,
     open_client,
     open_notes,
     open_reader,
@@ -89,6 +92,8 @@ __all__ = [
     "AlreadyClosedError",
     "AsyncLogReader",
     "AsyncWaltzClient",
+    "AttestationError",
+    "AttestedLog",
     "BlockData",
     "BlockedPartition",
     "BytesSerializer",
@@ -166,6 +171,7 @@ __all__ = [
     "lock_hashes",
     "open_async_client",
     "open_async_reader",
+    "open_attested",
     "open_client",
     "open_notes",
     "open_reader",

@@ -220,6 +220,10 @@ class Disk(Protocol):
         """Move a file over `target` in one step, or a directory to a `target` that is not there."""
         ...
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name. Raises FileExistsError: there is something of that name."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Return once names created, renamed or removed in the directory are durable."""
         ...

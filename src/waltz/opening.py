@@ -7,7 +7,7 @@ client that writes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from waltz.types import (
 )
 
 if TYPE_CHECKING:
+    from waltz.attest.attested_log import AttestedLog
     from waltz.client.applying.callbacks import WaltzClientCallbacks
     from waltz.client.blocking_client import WaltzClient
     from waltz.client.client_shell import AsyncWaltzClient
@@ -148,6 +149,38 @@ def open_async_reader(
         retry_policy=retry_policy,
         release_host=release_host,
         **_named({"name": name, "instance": instance}),
+    )
+
+
+def open_attested(
+    url: str,
+    *,
+    log_key: str,
+    witness_keys: Sequence[str] = (),
+    witnesses_min: int | None = None,
+    seen: Sequence[str] = (),
+) -> AttestedLog:
+    """Return what is proven of the log by the trees of the archive at `url`, which `waltz attest
+    run` has written, for `require_attested` of a reader.
+
+    `log_key` and `witness_keys` are public keys as `waltz attest keygen` prints them.
+    `witnesses_min`: the witnesses that must have cosigned a checkpoint; all that are named if None.
+    `seen`: checkpoints of an earlier process; a log whose history was changed since is refused.
+    Raises ConfigurationError: not a key, not the place of an archive; AttestationError: one of
+    `seen` is not signed by the log's key.
+    """
+    from waltz.archive.archive_target import open_target
+    from waltz.attest.attested_log import AttestedLog
+    from waltz.attest.notes import PublicKey
+    from waltz.attest.tree_files import TreeFiles
+
+    target = open_target(url)
+    return AttestedLog(
+        lambda partition_id: TreeFiles(target, partition_id),
+        PublicKey.parse(log_key),
+        witness_keys=[PublicKey.parse(each) for each in witness_keys],
+        witnesses_min=witnesses_min,
+        seen=seen,
     )
 
 

@@ -84,9 +84,15 @@ class MemoryFiles:
             raise NotFoundError(path)
         return self.content[path]
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        self._write()
-        return self.content.setdefault(path, data) is data
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        found = []
+        for path, data in objects:
+            if path in self.content:
+                found.append(path)
+                continue
+            self._write()
+            self.content[path] = data
+        return found
 
     def put(self, path: str, data: bytes) -> None:
         self._write()

@@ -121,11 +121,9 @@ def test_every_changed_byte_of_an_archive_is_found(attested: Attested) -> None:
         if not path.is_file() or path.name == "hint" or path.suffix == ".json":
             continue
         content = path.read_bytes()
-        # What the first bytes of an object say stands in its footer, and nothing reads it here.
-        first = 64 if path.suffix == ".wal" else 0
         for _ in range(12):
             changed = bytearray(content)
-            changed[random.randrange(first, len(changed))] ^= random.randrange(1, 256)
+            changed[random.randrange(len(changed))] ^= random.randrange(1, 256)
             path.write_bytes(changed)
             assert attested.check().exit_code == 1, path
         path.write_bytes(content)

@@ -119,7 +119,7 @@ ROWS = (
     Row("consumers forget", f"{AT} orders --yes", 60, LOOP),
     Row("attest keygen", "--help", 20, NOTHING),
     Row("attest run", "--help", 20, NOTHING),
-    Row("attest check", "--help", 20, NOTHING),
+    Row("attest check", "--help", 60, LOOP),
     Row("prove", "--help", 20, NOTHING),
     Row("verify-proof", "--help", 20, NOTHING),
     Row("witness", "--help", 60, LOOP),

@@ -93,6 +93,30 @@ def test_names_survive_a_crash_once_their_directory_is_synced() -> None:
     assert seen == {("renamed",), ("new", "renamed")}
 
 
+def test_a_second_name_is_durable_once_its_own_directory_is_synced() -> None:
+    disk = SimulatedDisk(["/a", "/b"], capacity_bytes=100)
+    disk.open("/a/x", create=True).write_at(0, bytes(60))
+    disk.sync_directory("/a")
+    disk.link("/a/x", "/b/y")
+    with pytest.raises(FileExistsError):
+        disk.link("/a/x", "/b/y")
+    assert (disk.content("/b/y"), disk.free_bytes) == (bytes(60), 40)
+    assert {disk.crash_clone(Random(seed)).exists("/b/y") for seed in range(20)} == {False, True}
+    for seed in range(20):
+        clone = disk.crash_clone(Random(seed))
+        if clone.exists("/b/y"):
+            assert clone.content("/a/x") == clone.content("/b/y")
+    disk.sync_directory("/b")
+    disk.rename("/a/x", "/b/z")
+    found = {tuple(disk.crash_clone(Random(seed)).contents()) for seed in range(40)}
+    assert found == {
+        ("/", "/a", "/a/x", "/b", "/b/y"),
+        ("/", "/a", "/b", "/b/y"),
+        ("/", "/a", "/a/x", "/b", "/b/y", "/b/z"),
+        ("/", "/a", "/b", "/b/y", "/b/z"),
+    }
+
+
 def test_files_in_a_directory_that_vanishes_vanish_too() -> None:
     disk = SimulatedDisk()
     disk.make_directory("/a")

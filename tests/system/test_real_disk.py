@@ -78,6 +78,11 @@ def test_names(tmp_path: Path) -> None:
     assert not disk.exists(f"{root}/a")
     with pytest.raises(FileExistsError):
         disk.make_directory(f"{root}/b")
+    disk.open(f"{root}/d", create=True).close()
+    disk.link(f"{root}/d", f"{root}/e")
+    assert disk.list_directory(root) == ["b", "d", "e"]
+    with pytest.raises(FileExistsError):
+        disk.link(f"{root}/d", f"{root}/e")
     with pytest.raises(FileNotFoundError):
         disk.sync_directory(f"{root}/absent")
 

@@ -15,9 +15,9 @@ from typing import Final
 from uuid import UUID
 
 from waltz.archive.archive import HEAD, HINT
-from waltz.archive.archive_target import STAGING
 from waltz.archive.archiver import MERGED_FILES
 from waltz.archive.commits import ORPHAN_MILLISECONDS_MIN
+from waltz.archive.durable_directory import STAGING
 from waltz.archive.log_object import (
     BLOCK,
     BLOCK_TRANSACTIONS,

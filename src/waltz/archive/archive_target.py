@@ -4,21 +4,22 @@ Owns the five verbs that an archive needs, over obstore, and what its errors mea
 whole or not at all, and is never changed. Credentials and the endpoint of a bucket come from the
 environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and their like), or from the machine's role.
 
-obstore syncs nothing that it puts into a directory. So in a directory an object is written under
-another name, synced, given its name, and then the directory is synced.
+obstore syncs nothing that it puts into a directory, and a killed put of it leaves a file that its
+listings hide, which would be there for good. So a directory is written by `DurableDirectory`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
+from waltz.archive.durable_directory import DurableDirectory
 from waltz.errors import (
     ArchiveDamagedError,
     ArchiveUnreachableError,
@@ -30,9 +31,6 @@ from waltz.system.real_disk import RealDisk
 if TYPE_CHECKING:
     from obstore.store import LocalStore, ObjectStore, RetryConfig
 
-STAGING: Final = "staging"
-"""The directory of objects that have no name yet; those of a killed writer are swept."""
-
 ATTEMPTS_MAX: Final = 8
 """Requests to a bucket before one that is refused as too frequent, or fails there, is given up."""
 
@@ -41,6 +39,9 @@ ATTEMPTS_SECONDS_MAX: Final = 60.0
 
 REQUEST_SECONDS_MAX: Final = 60.0
 """Time for one request, with its transfer: 64 MiB at 10 Mbit/s take 54 s."""
+
+WRITERS_MAX: Final = 16
+"""Objects that are written at a time."""
 
 LIST_SIZE: Final = 1_000
 """Names asked for at a time."""
@@ -66,8 +67,13 @@ class Target(Protocol):
         """Make an object, durable when this returns. False: there is one, which stays."""
         ...
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Make objects, all of them durable when this returns. Return the paths of those that were
+        there; these stay, and are durable as well."""
+        ...
+
     def put(self, path: str, data: bytes) -> None:
-        """Make or replace an object."""
+        """Make or replace an object, durable when this returns."""
         ...
 
     def get(self, path: str, bytes_max: int) -> bytes:
@@ -161,6 +167,11 @@ class BucketTarget(_Store):
             return False
         return True
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        with ThreadPoolExecutor(WRITERS_MAX) as pool:
+            made = pool.map(lambda each: self.put_if_absent(*each), objects)
+            return [path for (path, _), is_new in zip(objects, made, strict=True) if not is_new]
+
     def put(self, path: str, data: bytes) -> None:
         import obstore
 
@@ -173,46 +184,19 @@ class DirectoryTarget(_Store):
 
     def __init__(self, url: str, store: LocalStore, directory: str) -> None:
         super().__init__(url, store)
-        self._directory = directory
-        self._disk = RealDisk()
+        self._writer = DurableDirectory(RealDisk(), directory, writers=WRITERS_MAX)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        return self._put(path, data, overwrite=False)
+        with _told(self.url, f"write {path}"):
+            return not self._writer.put_all_if_absent([(path, data)])
+
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        with _told(self.url, f"write {len(objects)} objects"):
+            return self._writer.put_all_if_absent(objects)
 
     def put(self, path: str, data: bytes) -> None:
-        self._put(path, data, overwrite=True)
-
-    def _put(self, path: str, data: bytes, *, overwrite: bool) -> bool:
-        import obstore
-
-        staged = f"{STAGING}/{uuid4().hex}"
         with _told(self.url, f"write {path}"):
-            self._stage(staged, data)
-            try:
-                # A link or a rename: an object has its name once its bytes are durable.
-                obstore.rename(self._store, staged, path, overwrite=overwrite)
-            except obstore.exceptions.AlreadyExistsError:
-                obstore.delete(self._store, staged)
-                return False
-            self._sync_names(path)
-        return True
-
-    def _stage(self, path: str, data: bytes) -> None:
-        """Write a file and sync it. Not by obstore: it syncs nothing, and a killed put of it leaves
-        a file that its listings hide, which would be there for good."""
-        if not self._disk.exists(f"{self._directory}/{STAGING}"):
-            with suppress(FileExistsError):  # another process makes it at the same moment
-                self._disk.make_directory(f"{self._directory}/{STAGING}")
-        file = self._disk.open(f"{self._directory}/{path}", create=True)
-        try:
-            file.write_at(0, data)
-            file.sync()
-        finally:
-            file.close()
-
-    def _sync_names(self, path: str) -> None:
-        for each in PurePosixPath(path).parents:
-            self._disk.sync_directory(f"{self._directory}/{each}")
+            self._writer.put(path, data)
 
 
 def open_target(url: str, *, create: bool = False, attempts_max: int = ATTEMPTS_MAX) -> Target:

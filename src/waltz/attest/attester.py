@@ -7,6 +7,7 @@ that was signed before, and a tile is never replaced: so of one size there is on
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -15,16 +16,16 @@ from uuid import UUID
 from waltz.attest.checkpoints import Checkpoint, origin_of, parse_checkpoint, verified_checkpoint
 from waltz.attest.inclusion import InclusionProof
 from waltz.attest.leaves import Leaves
-from waltz.attest.merkle import HASH_BYTES, Tile, TreeGrowth, TreeHashes, is_included
+from waltz.attest.merkle import Tile, TreeGrowth, TreeHashes
 from waltz.attest.notes import Note, PublicKey, SecretKey, Signature
 from waltz.attest.tree_files import TreeFiles
 from waltz.errors import AttestationError, CorruptionError
-from waltz.record import RecordBatch, batch_from_block
+from waltz.record import RecordBatch, scan_records
 from waltz.types import PartitionId, TransactionId
 
 CHECKPOINT_LEAVES_MAX: Final = 1_000_000
 """Transactions after which a checkpoint is published on the way, so that an attester that is killed
-repeats at most that many."""
+repeats at most that many. Their tiles, of 33 MiB, are kept until then and made durable together."""
 
 
 class Blocks(Protocol):
@@ -76,10 +77,13 @@ class Attester:
                 f"{earlier} transactions of partition {self._partition_id} are attested, and the"
                 f" archive ends before {end}: it was set back, or its manifest is not the newest"
             )
+        if growth.size == end:
+            self._files.settle()
         while growth.size < end:
             until = TransactionId(min(end, growth.size + CHECKPOINT_LEAVES_MAX))
-            self._grow(growth, blocks, until, progress)
-            self._files.write(growth.partial_tiles())
+            full = self._grow(growth, blocks, until, progress)
+            # Nothing is signed before all its tiles are durable, those of a killed attester too.
+            self._files.write([*full, *growth.partial_tiles()])
             checkpoint = Checkpoint(self._origin, growth.size, growth.root())
             self._files.publish(checkpoint.signed(self._key))
         return Attested(earlier, Checkpoint(self._origin, growth.size, growth.root()))
@@ -120,16 +124,19 @@ class Attester:
         blocks: Blocks,
         end: TransactionId,
         progress: Callable[[int], None],
-    ) -> None:
+    ) -> list[Tile]:
+        """Add the records below `end`; return the tiles that are full now."""
+        full: list[Tile] = []
         first = TransactionId(growth.size)
         for batch in batches(blocks.blocks(self._partition_id, first, end), first):
-            self._files.write(growth.add(self._leaves.hashes(batch)))
+            full += growth.add(self._leaves.hashes(batch))
             progress(len(batch))
         if growth.size != end:
             raise AttestationError(
                 f"the archive gave the transactions of partition {self._partition_id} up to"
                 f" {growth.size - 1}; expected up to {end - 1}"
             )
+        return full
 
 
 def own_checkpoint(note: Note, key: PublicKey, origin: str) -> Checkpoint:
@@ -144,14 +151,36 @@ def own_checkpoint(note: Note, key: PublicKey, origin: str) -> Checkpoint:
 def batches(blocks: Iterable[bytes], first: TransactionId) -> Iterator[RecordBatch]:
     """Return the records of blocks that follow each other, from `first` on, each record checked.
 
-    Raises CorruptionError.
+    Raises CorruptionError: a record does not check out; all records before it have been yielded.
     """
     for block in blocks:
-        batch = batch_from_block(block, first)
-        if (fault := batch.fault(with_data=True)) is not None:
-            raise CorruptionError(fault)
-        yield batch
-        first = TransactionId(first + len(batch))
+        batch, reason = _checked(block, first)
+        if len(batch):
+            yield batch
+        if reason is not None:
+            raise CorruptionError(reason)
+        first = batch.next_transaction_id
+
+
+def _checked(block: bytes, first: TransactionId) -> tuple[RecordBatch, str | None]:
+    """Return the sound records at the beginning of a block, and what is wrong with the next one;
+    None: all are sound."""
+    offsets = scan_records(block, first)
+    batch = RecordBatch(first, block[: offsets[-1]], offsets)
+    reason = None
+    if offsets[-1] != len(block):
+        reason = f"record {first + len(batch)} does not check out"
+    if batch.fault(with_data=True) is not None:
+        places = range(len(batch))
+        sound = bisect_left(places, True, key=lambda last: _is_faulty(batch, last + 1))
+        reason = f"record {first + sound} does not check out: its data have another checksum"
+        batch = batch.slice(first, sound)
+    return batch, reason
+
+
+def _is_faulty(batch: RecordBatch, count: int) -> bool:
+    first = batch.first_transaction_id
+    return batch.slice(first, count).fault(with_data=True) is not None
 
 
 def prove(
@@ -178,72 +207,3 @@ def prove(
     entry = Leaves(cluster_key, partition_id).entry(batch.block)
     path = files.hashes(size).inclusion_proof(transaction_id)
     return InclusionProof(entry, transaction_id, tuple(path), note)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first transaction whose record is not the one that was attested."""
-
-    transaction_id: TransactionId
-    attested: bytes
-    """Hash of the leaf, as its tile has it."""
-    found: bytes | None
-    """Hash of the leaf now; None: there is no such record any more."""
-    is_of_the_tile: bool
-    """Whether the tile was changed and the record was not: the record leads to the root of the
-    checkpoint, over the other hashes of the tiles."""
-
-
-def first_difference(
-    files: TreeFiles,
-    leaves: Leaves,
-    found: Iterable[RecordBatch],
-    checkpoint: Checkpoint,
-    progress: Callable[[int], None] = lambda count: None,
-) -> Difference | None:
-    """Compare records, from transaction 0 on, with what was attested; None: all are the same.
-
-    The tiles are not believed: if every leaf is equal, the root computed from the records has to be
-    that of the checkpoint. Raises AttestationError: a tile is missing or was changed, or records
-    and tiles were changed alike.
-    """
-    growth = TreeGrowth()
-    tree = files.hashes(checkpoint.size)
-    inner: list[Tile] = []
-    for batch in found:
-        hashes = leaves.hashes(batch)[: (checkpoint.size - growth.size) * HASH_BYTES]
-        for place in range(0, len(hashes), HASH_BYTES):
-            index = growth.size + place // HASH_BYTES
-            attested = tree.leaf(index)
-            if attested != hashes[place : place + HASH_BYTES]:
-                return _difference(tree, index, attested, hashes[place:][:HASH_BYTES], checkpoint)
-        inner += (each for each in growth.add(hashes) if each.level)
-        progress(len(hashes) // HASH_BYTES)
-        if growth.size == checkpoint.size:
-            break
-    if growth.size < checkpoint.size:
-        missing = TransactionId(growth.size)
-        return Difference(missing, tree.leaf(missing), None, is_of_the_tile=False)
-    if growth.root() != checkpoint.root:
-        raise AttestationError(
-            f"the records are those of the tiles of {checkpoint.origin}, and these are not those of"
-            " the checkpoint: records and tiles were changed alike after they were attested"
-        )
-    for each in (*inner, *growth.partial_tiles()):
-        if files.tile(each.level, each.index, each.width) != each.hashes:
-            raise AttestationError(
-                f"tile {each.index} of level {each.level} of {checkpoint.origin} was changed; all"
-                " records are as they were attested"
-            )
-    return None
-
-
-def _difference(
-    tree: TreeHashes, index: int, attested: bytes, found: bytes, checkpoint: Checkpoint
-) -> Difference:
-    try:
-        path = tree.inclusion_proof(index)
-    except AttestationError:
-        path = []
-    is_genuine = is_included(found, index, checkpoint.size, checkpoint.root, path)
-    return Difference(TransactionId(index), attested, found, is_of_the_tile=is_genuine)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from waltz.attest.merkle import HASH_BYTES, LEAVES_MAX
-from waltz.attest.notes import KeyKind, Note, PublicKey, SecretKey
+from waltz.attest.notes import KeyKind, Note, PublicKey, SecretKey, from_base64
 from waltz.errors import AttestationError
 from waltz.types import PartitionId
 
@@ -75,10 +74,7 @@ def parse_number(text: str, most: int) -> int:
 
 def parse_hash(text: str) -> bytes:
     """Return the hash that a line has in base64. Raises AttestationError."""
-    try:
-        found = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        found = b""
-    if len(found) != HASH_BYTES:
+    found = from_base64(text)
+    if found is None or len(found) != HASH_BYTES:
         raise AttestationError(f"not a hash of {HASH_BYTES} bytes in base64: {text[:80]!r}")
     return found

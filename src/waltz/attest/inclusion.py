@@ -8,7 +8,6 @@ that the record itself is in the file; the path proves it.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -24,7 +23,7 @@ from waltz.attest.checkpoints import (
 )
 from waltz.attest.leaves import PLACE
 from waltz.attest.merkle import LEAVES_MAX, PROOF_HASHES_MAX, is_included, leaf_hash
-from waltz.attest.notes import NOTE_BYTES_MAX, KeyKind, Note, PublicKey, parse_note
+from waltz.attest.notes import NOTE_BYTES_MAX, KeyKind, Note, PublicKey, from_base64, parse_note
 from waltz.errors import AttestationError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES, Record, request_id_from
@@ -93,12 +92,9 @@ def parse_proof(data: bytes) -> InclusionProof:
         raise AttestationError("not a proof of a transaction: lines 'extra' and 'index' expected")
     if len(path) > PROOF_HASHES_MAX:
         raise AttestationError(f"a path of {len(path)} hashes; at most {PROOF_HASHES_MAX}")
-    try:
-        entry = base64.b64decode(extra.removeprefix("extra "), validate=True)
-    except binascii.Error:
-        raise AttestationError(
-            "not a proof of a transaction: its extra data is not base64"
-        ) from None
+    entry = from_base64(extra.removeprefix("extra "))
+    if entry is None:
+        raise AttestationError("not a proof of a transaction: its extra data is not base64")
     number = parse_number(index.removeprefix("index "), LEAVES_MAX)
     return InclusionProof(entry, number, tuple(map(parse_hash, path)), parse_note(note))
 
@@ -128,7 +124,7 @@ def verify(
             f"the path does not lead from transaction {proof.index} to the root of the checkpoint"
             f" of {checkpoint.size} transactions"
         )
-    cosigned = _cosigned(proof.note, witness_keys)
+    cosigned = cosigners(proof.note, witness_keys)
     if len(cosigned) < witnesses_min:
         raise AttestationError(
             f"cosigned by {len(cosigned)} of the known witnesses; {witnesses_min} are asked for"
@@ -136,9 +132,9 @@ def verify(
     return Proven(cluster_key, partition_id, record, checkpoint, cosigned)
 
 
-def _cosigned(note: Note, keys: Sequence[PublicKey]) -> tuple[Cosigned, ...]:
+def cosigners(note: Note, keys: Sequence[PublicKey]) -> tuple[Cosigned, ...]:
     """Return the witnesses that have cosigned. Keys of the same secret are one witness, whatever
-    their names."""
+    their names. Raises AttestationError: a signature is not of its key; a key is that of a log."""
     found: dict[bytes, Cosigned] = {}
     for key in keys:
         if key.kind is not KeyKind.WITNESS:

@@ -220,7 +220,7 @@ def parse_signatures(lines: str) -> Sequence[Signature]:
 
 def _signature_of(line: str) -> Signature:
     matched = _SIGNATURE.fullmatch(line)
-    content = _from_base64(matched[2]) if matched else None
+    content = from_base64(matched[2]) if matched else None
     if matched is None or content is None or len(content) <= _KEY_ID_BYTES:
         raise AttestationError(f"not a signature of a note: {line[:80]!r}")
     return Signature(matched[1], content[:_KEY_ID_BYTES], content[_KEY_ID_BYTES:])
@@ -228,7 +228,7 @@ def _signature_of(line: str) -> Signature:
 
 def _key_parts(text: str, expected: str) -> tuple[str, bytes]:
     matched = _KEY_TEXT.fullmatch(text)
-    content = _from_base64(matched[3]) if matched else None
+    content = from_base64(matched[3]) if matched else None
     if matched is None or content is None or len(content) != 1 + _PUBLIC_BYTES:
         raise ConfigurationError(f"not {expected}: a name, a key ID and a key, joined by '+'")
     return matched[1], content
@@ -244,8 +244,11 @@ def _kind_of(content: bytes, what: str) -> KeyKind:
         ) from None
 
 
-def _from_base64(text: str) -> bytes | None:
+def from_base64(text: str) -> bytes | None:
+    """Return the bytes of a text in base64; None: it is none, or not the text of these bytes. Other
+    readers leave bits at the end of a text unread, which anybody could change."""
     try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
         return None
+    return found if base64.b64encode(found).decode() == text else None

@@ -33,12 +33,13 @@ class Files(Protocol):
         """Return a file. Raises NotFoundError; ArchiveDamagedError: it is larger."""
         ...
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write a new file; False: there is one, and it stays as it is."""
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Write new files, all durable when this returns. Return the paths of those that were
+        there; these stay, and are durable as well."""
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Write a file, or replace it."""
+        """Write a file, or replace it, durably."""
         ...
 
 
@@ -71,27 +72,36 @@ class TreeFiles:
         """Make a checkpoint the newest one; its tiles are written before."""
         self._files.put(self._path("checkpoint"), str(note).encode())
 
+    def settle(self) -> None:
+        """Make the newest checkpoint durable, if there is one: an attester that was killed may have
+        published it and not have synced its name."""
+        note = self.checkpoint()
+        if note is not None:
+            self._files.put_all_if_absent([(self._path("checkpoint"), str(note).encode())])
+
     def write(self, tiles: Sequence[Tile]) -> None:
-        """Write tiles that are new. Raises AttestationError: a tile is there with other hashes."""
-        for tile in tiles:
-            path = tile_path(tile.level, tile.index, tile.width)
-            if self._files.put_if_absent(self._path(path), tile.hashes):
-                continue
-            if self._read(path, tile.width) != tile.hashes:
+        """Write tiles that are new; all tiles given are durable when this returns.
+
+        Raises AttestationError: a tile is there with other hashes.
+        """
+        wanted = {self._path(tile_path(each.level, each.index, each.width)): each for each in tiles}
+        objects = [(path, each.hashes) for path, each in wanted.items()]
+        for path in self._files.put_all_if_absent(objects):
+            if self._read(path, wanted[path].width) != wanted[path].hashes:
                 raise AttestationError(
-                    f"{self._path(path)} has other hashes than the records: what was attested is"
-                    " not what is archived now; `waltz attest check` names the first transaction"
+                    f"{path} has other hashes than the records: what was attested is not what is"
+                    " archived now; `waltz attest check` names the first transaction"
                 )
 
     def tile(self, level: int, index: int, width: int) -> bytes:
         """Return the hashes of a tile. A partial tile is cut from a full one where the partial one
         is gone. Raises AttestationError: there is neither, or its length is wrong."""
-        path = tile_path(level, index, width)
+        path = self._path(tile_path(level, index, width))
         found = self._read(path, width)
         if found is None and width < TILE_WIDTH:
-            found = self._read(tile_path(level, index), TILE_WIDTH)
+            found = self._read(self._path(tile_path(level, index)), TILE_WIDTH)
         if found is None:
-            raise AttestationError(f"{self._path(path)} is missing")
+            raise AttestationError(f"{path} is missing")
         return found[: width * HASH_BYTES]
 
     def hashes(self, size: int) -> TreeHashes:
@@ -109,13 +119,11 @@ class TreeFiles:
 
     def _read(self, path: str, width: int) -> bytes | None:
         try:
-            data = self._files.get(self._path(path), TILE_BYTES)
+            data = self._files.get(path, TILE_BYTES)
         except NotFoundError:
             return None
         if len(data) != width * HASH_BYTES:
-            raise AttestationError(
-                f"{self._path(path)} has {len(data)} bytes; expected {width * HASH_BYTES}"
-            )
+            raise AttestationError(f"{path} has {len(data)} bytes; expected {width * HASH_BYTES}")
         return data
 
     def _path(self, path: str) -> str:

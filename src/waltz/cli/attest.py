@@ -1,4 +1,4 @@
-"""`waltz attest`: the trees of an archive, signed and checked. `waltz prove` is in `prove.py`."""
+"""`waltz attest keygen` and `run`: the trees of an archive are signed, and cosigned."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, print_json, progress_bar
-from waltz.cli.prove import read_key_text, read_public_key
+from waltz.cli.prove import read_key_text
 from waltz.errors import ConfigurationError, UnavailableError, WaltzError
-from waltz.types import PartitionId, TransactionId
+from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from waltz.archive.archive import Archive
@@ -26,15 +26,7 @@ if TYPE_CHECKING:
     from waltz.cli.cosigning import Witness
 
 
-@click.group()
-def attest() -> None:
-    """Sign what is archived, so that others can check what is in the log, and what was.
-
-    docs/operating/proofs.md tells what is proven and what is not.
-    """
-
-
-@attest.command()
+@click.command()
 @click.argument("name")
 @click.option(
     "--output",
@@ -65,7 +57,7 @@ def keygen(name: str, path: Path, is_witness: bool) -> None:
     click.echo(key.public_key)
 
 
-@attest.command()
+@click.command()
 @click.argument("url")
 @click.option(
     "--key",
@@ -116,13 +108,13 @@ def run(
 
 def _run_once(url: str, key: SecretKey, witnesses: Sequence[Witness], *, as_json: bool) -> int:
     """Attest all partitions; return the number of cosignatures that were refused or not given."""
-    target, archive = _opened(url)
+    target, archive = open_place(url)
     rows = []
     troubles = []
     for partition_id, partition in archive.partitions.items():
         attester = _attester(target, archive, partition_id, key)
         count = partition.end - attester.opened().size
-        with _progress(f"partition {partition_id}", count) as advance:
+        with shown_progress(f"partition {partition_id}", count) as advance:
             attested = attester.extend(archive, partition.end, advance)
         lacking, said = _cosign(attester, witnesses)
         troubles += said
@@ -169,78 +161,8 @@ def _cosign(attester: Attester, witnesses: Sequence[Witness]) -> tuple[int, list
     return len(troubles), troubles
 
 
-@attest.command()
-@click.argument("url")
-@click.option(
-    "--log-key", required=True, metavar="KEY|FILE", help="Public key of the log, or its file."
-)
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
-@json_option
-def check(url: str, log_key: str, partition: int | None, as_json: bool) -> None:
-    """Compare all records of the archive at URL with what was attested.
-
-    Ends with 1 and names the first transaction that differs, and whether the record or the tree was
-    changed; with 3 if nothing was attested.
-    """
-    key = read_public_key(log_key)
-    target, archive = _opened(url)
-    findings = [
-        _checked(target, archive, each, key)
-        for each in archive.partitions
-        if partition is None or each == partition
-    ]
-    if as_json:
-        print_json({"partitions": findings})
-    else:
-        for each in findings:
-            click.echo(f"partition {each['partition']}: {each['finding']}")
-        if not findings:
-            click.echo("the archive has no such partition" if partition is not None else "empty")
-    wells = [each["is_well"] for each in findings]
-    sys.exit(exit_code(False if False in wells else None if None in wells or not wells else True))
-
-
-def _checked(
-    target: Target, archive: Archive, partition_id: PartitionId, key: Any
-) -> dict[str, Any]:
-    from waltz.attest.attester import batches, first_difference, own_checkpoint
-    from waltz.attest.checkpoints import origin_of
-    from waltz.attest.leaves import Leaves
-    from waltz.attest.tree_files import TreeFiles
-
-    files = TreeFiles(target, partition_id)
-    found: dict[str, Any] = {"partition": partition_id, "is_well": False, "transaction": None}
-    try:
-        note = files.checkpoint()
-        if note is None:
-            return found | {"is_well": None, "finding": "nothing was attested"}
-        checkpoint = own_checkpoint(note, key, origin_of(archive.cluster_key, partition_id))
-        end = TransactionId(min(checkpoint.size, archive.end(partition_id)))
-        with _progress(f"partition {partition_id}", checkpoint.size) as advance:
-            difference = first_difference(
-                files,
-                Leaves(archive.cluster_key, partition_id),
-                batches(archive.blocks(partition_id, 0, end), TransactionId(0)),
-                checkpoint,
-                advance,
-            )
-    except WaltzError as error:
-        return found | {"finding": str(error)}
-    if difference is None:
-        text = f"{checkpoint.size:,} transactions are as they were attested"
-        return found | {"is_well": True, "finding": text}
-    if difference.found is None:
-        text = f"transaction {difference.transaction_id} was attested and is not in the archive"
-    elif difference.is_of_the_tile:
-        text = (
-            f"the tree was changed at transaction {difference.transaction_id}, the record was not"
-        )
-    else:
-        text = f"transaction {difference.transaction_id} is not the one that was attested"
-    return found | {"transaction": difference.transaction_id, "finding": text}
-
-
-def _opened(url: str) -> tuple[Target, Archive]:
+def open_place(url: str) -> tuple[Target, Archive]:
+    """Return the place at `url` and the archive in it. Raises as `open_archive`."""
     from waltz.archive.archive import read_archive
     from waltz.archive.archive_target import open_target
 
@@ -265,7 +187,8 @@ def _attester(
     return Attester(TreeFiles(target, partition_id), archive.cluster_key, partition_id, key)
 
 
-def _progress(label: str, count: int) -> Any:
+def shown_progress(label: str, count: int) -> Any:
+    """Return a context with what counts transactions, and shows them on a terminal."""
     from rich.progress import MofNCompleteColumn
 
     return progress_bar(label, count, MofNCompleteColumn())

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -119,7 +119,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; `command` gets `place`, a ClusterPlace. Servers, if named, are asked for the
     coordinator."""
 
-    def with_coordinator(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
+    def with_coordinator(*, find: FindPlace, **others: Any) -> Any:
+        place = find()
         if isinstance(place, LogPlace):
             place = place.with_coordinator()
         return command(place=place, **others)
@@ -130,17 +131,32 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options, which may name servers, too; `command` gets `place`, a LogPlace."""
 
-    def with_log(*, place: ClusterPlace | LogPlace, **others: Any) -> Any:
-        if isinstance(place, ClusterPlace):
-            place = LogPlace(place.coordinator, place.tls)
-        return command(place=place, **others)
+    def with_log(*, find: FindPlace, **others: Any) -> Any:
+        return command(place=_log_of(find()), **others)
 
     return _with_options(wraps(command)(with_log), ADDRESSES)
 
 
+def log_options_on_demand(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for a command that needs the log only sometimes: it gets `find_place`, which
+    returns a LogPlace, and raises as `find_cluster`."""
+
+    def with_log(*, find: FindPlace, **others: Any) -> Any:
+        return command(find_place=lambda: _log_of(find()), **others)
+
+    return _with_options(wraps(command)(with_log), ADDRESSES)
+
+
+def _log_of(place: ClusterPlace | LogPlace) -> LogPlace:
+    return LogPlace(place.coordinator, place.tls) if isinstance(place, ClusterPlace) else place
+
+
+FindPlace: TypeAlias = Callable[[], ClusterPlace | LogPlace]
+
+
 def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., Any]:
-    """Add the options; `command` gets `place`, a ClusterPlace, or a LogPlace if servers are
-    named."""
+    """Add the options; `command` gets `find`, which returns a ClusterPlace, or a LogPlace if
+    servers are named."""
 
     @wraps(command)
     def with_place(
@@ -154,12 +170,13 @@ def _with_options(command: Callable[..., Any], addresses: str) -> Callable[..., 
         given = [each for each in (cluster, zookeeper, cli_config_path) if each is not None]
         if len(given) > 1:
             raise click.UsageError(f"{CLUSTER_OPTION}, --zookeeper and -c exclude each other")
-        place: ClusterPlace | LogPlace
-        if cli_config_path is not None:
-            place = place_in_file(cli_config_path, tls)
-        else:
-            place = find_cluster(cluster or zookeeper, tls)
-        return command(place=place, **others)
+
+        def find() -> ClusterPlace | LogPlace:
+            if cli_config_path is not None:
+                return place_in_file(cli_config_path, tls)
+            return find_cluster(cluster or zookeeper, tls)
+
+        return command(find=find, **others)
 
     decorated: Callable[..., Any] = tls_options(with_place)
     for names, kind, text in (

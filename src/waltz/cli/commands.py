@@ -70,7 +70,9 @@ PLACES: Final = {
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),
     "attest": CommandPlace(
-        "waltz.cli.attest", "attest", "Sign what is archived, so that others can check the log."
+        "waltz.cli.attest_group",
+        "attest",
+        "Sign what is archived, so that others can check the log.",
     ),
     "prove": CommandPlace(
         "waltz.cli.prove", "prove", "Write the proof that a transaction is in the log."

@@ -61,6 +61,7 @@ class LogReader(FaceForThreads[AsyncLogReader]):
 
     high_water_mark = blocking(AsyncLogReader.high_water_mark)
     high_water_marks = blocking(AsyncLogReader.high_water_marks)
+    require_attested = blocking(AsyncLogReader.require_attested)
     read = iterating(AsyncLogReader.read)
     follow = iterating(AsyncLogReader.follow)
 

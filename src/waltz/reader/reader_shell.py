@@ -57,6 +57,8 @@ from waltz.wire.fed import FedRun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from waltz.reader.attested_columns_shell import Attestation, AttestedColumns
+
 READER_ROWS_MAX: Final = 10_000
 """Runs of the feed are joined until they have this many rows, and are then yielded."""
 
@@ -115,6 +117,7 @@ class AsyncLogReader:
         self._free_client_ids: list[ClientId] = []
         self._requests: Requests | None = None
         self._connections: Connections | None = None
+        self._attested: AttestedColumns | None = None
 
     async def start(self) -> None:
         """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError. With
@@ -176,6 +179,20 @@ class AsyncLogReader:
         if self._requests is None:
             raise LocalProtocolError(NOT_STARTED)
 
+    async def require_attested(self, attestation: Attestation) -> None:
+        """From now on let `read` and `follow` hand on only what `attestation` proves: what
+        `waltz.open_attested` returns, or another one.
+
+        Each transaction is compared with the tree that a signed checkpoint names. `read` raises
+        AttestationError at the first transaction that no checkpoint covers, after all before it;
+        `follow` waits until one covers it. Both raise AttestationError if a transaction is not the
+        one that was attested. Marks are not proven.
+        """
+        # Most readers need no proofs.
+        from waltz.reader.attested_columns_shell import AttestedColumns
+
+        self._attested = AttestedColumns(self._host, self.cluster_key, attestation)
+
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.
 
@@ -218,15 +235,18 @@ class AsyncLogReader:
         the data is wanted, only that data is fetched, one by one; the others' is empty. That pays
         where few are wanted. Raises NotFoundError: no such partition, or the log ends before
         `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a
-        range; ClientAheadError.
+        range; ClientAheadError; AttestationError: as `require_attested`.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
                 f"the range is from transaction {first} to before {end}; expected 0 or more, and"
                 " an end that is not before the first"
             )
+        if wants_data is not None and self._attested is not None:
+            raise LocalProtocolError("what is attested is read with all data: give no `wants_data`")
         self._check_partition(partition_id)
-        return self._read(PartitionId(partition_id), first, end, wants_data)
+        found = self._read(PartitionId(partition_id), first, end, wants_data)
+        return self._proven(PartitionId(partition_id), found, waits=False)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` on as they come, for ever.
@@ -236,7 +256,19 @@ class AsyncLogReader:
         if first < 0:
             raise LocalProtocolError(f"the first transaction is {first}; expected at least 0")
         self._check_partition(partition_id)
-        return self._read(PartitionId(partition_id), first, None)
+        found = self._read(PartitionId(partition_id), first, None)
+        return self._proven(PartitionId(partition_id), found, waits=True)
+
+    def _proven(
+        self,
+        partition_id: PartitionId,
+        found: AsyncGenerator[TransactionColumns, None],
+        *,
+        waits: bool,
+    ) -> AsyncGenerator[TransactionColumns, None]:
+        if self._attested is None:
+            return found
+        return self._attested.of(partition_id, found, waits=waits)
 
     # Bodies
 

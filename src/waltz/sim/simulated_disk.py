@@ -38,6 +38,7 @@ class DiskOperation(StrEnum):
     MAKE_DIRECTORY = "make directory"
     REMOVE = "remove"
     RENAME = "rename"
+    LINK = "link"
     SYNC_DIRECTORY = "sync directory"
 
 
@@ -268,7 +269,8 @@ class _Names:
         return entry
 
     def files(self) -> Iterable[_Content]:
-        return (entry for entry in self.seen.values() if entry is not None)
+        """Return each file once, whatever the number of its names."""
+        return {id(entry): entry for entry in self.seen.values() if entry is not None}.values()
 
     def check_directory(self, path: str) -> None:
         if path not in self.seen:
@@ -295,13 +297,15 @@ class _Names:
             for change in self.changes[directory]:
                 if random.random() < 0.5:
                     _apply_names(change, names)
-        return _Names(
-            {
-                path: None if entry is None else entry.crash(random)
-                for path, entry in sorted(names.items())
-                if all(parent in names for parent in _parents(path))
-            }
-        )
+        found: dict[str, _Entry] = {}
+        survivors: dict[int, _Content] = {}
+        for path, entry in sorted(names.items()):
+            if not all(parent in names for parent in _parents(path)):
+                continue
+            if entry is not None and id(entry) not in survivors:
+                survivors[id(entry)] = entry.crash(random)
+            found[path] = None if entry is None else survivors[id(entry)]
+        return _Names(found)
 
 
 class SimulatedDisk:
@@ -391,19 +395,34 @@ class SimulatedDisk:
         self._names.change(_NameChange((path,), ()))
 
     def rename(self, source: str, target: str) -> None:
-        """Both in the same directory. A directory is moved with all that is in it, which must be
-        durable there."""
+        """To another directory the new name of a file and the end of the old one are two changes. A
+        directory is moved within its own one, with all that is in it, which must be durable
+        there."""
         self.begin(DiskOperation.RENAME, source)
-        assert dirname(source) == dirname(target)
         if self._names.seen.get(source, ...) is not None:
-            self._names.change(_NameChange((source,), ((target, self._names.file(source)),)))
+            self._rename_file(source, target)
             return
+        assert dirname(source) == dirname(target)
         if target in self._names.seen:
             raise OSError(errno.ENOTEMPTY, "the directory exists", target)
         below = [name for name in self._names.seen if f"{name}/".startswith(f"{source}/")]
         assert not any(self._names.changes.get(name) for name in below), "names are not durable"
         moved = tuple((target + name[len(source) :], self._names.seen[name]) for name in below)
         self._names.change(_NameChange((source, *below), moved))
+
+    def _rename_file(self, source: str, target: str) -> None:
+        given = ((target, self._names.file(source)),)
+        if dirname(source) == dirname(target):
+            self._names.change(_NameChange((source,), given))
+            return
+        self._names.change(_NameChange((), given))
+        self._names.change(_NameChange((source,), ()))
+
+    def link(self, source: str, target: str) -> None:
+        self.begin(DiskOperation.LINK, source)
+        if target in self._names.seen:
+            raise FileExistsError(errno.EEXIST, "the file exists", target)
+        self._names.change(_NameChange((), ((target, self._names.file(source)),)))
 
     def sync_directory(self, path: str) -> None:
         self.begin(DiskOperation.SYNC_DIRECTORY, path)

@@ -172,6 +172,9 @@ class RealDisk:
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
