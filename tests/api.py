@@ -44,7 +44,10 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("BlockedPartition", "OnApplyFailure", "ServerReport"),
         *("ClientMetrics", "ClientPartitionMetrics", "Durations"),
     ),
-    "Readers": ("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
+    "Readers": (
+        *("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
+        "Histories",
+    ),
     "Times": ("open_times", "LogTimes", "TransactionTime", "TimeColumns", "TransactionAt"),
     "Notes": ("open_notes", "ClusterNotes"),
     "Replicas": ("open_replicas", "ReplicaReader", "Replica", "ReplicaMarks"),

@@ -30,6 +30,7 @@ from .client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
+from .cluster.histories import Histories
 from .connections.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from .errors import (
     AlreadyClosedError,
@@ -107,6 +108,7 @@ __all__ = [
     "CoordinatorLostError",
     "CorruptionError",
     "Durations",
+    "Histories",
     "HistoryChangedError",
     "JsonSerializer",
     "LifecycleEvent",
