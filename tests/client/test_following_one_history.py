@@ -21,6 +21,7 @@ from tests.client.fake_cluster import (
 )
 from tests.client.sql_applications import P0, Applying, rows
 from tests.client.test_following_one_cluster import Keeping
+from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.applying.calls import load_mark
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
@@ -193,6 +194,44 @@ def test_a_client_that_lives_through_a_restore_follows_on_below_the_fork(
         engine = open_engine()
         assert rows(engine) == list(range(last + 1))
         assert kept(engine) == [(0, last, str(RESTORE.history_id))]
+
+    run(tell, work)
+
+
+@both_ways
+@pytest.mark.parametrize("has_database", [True, False])
+def test_a_busy_client_that_lives_through_two_restores_is_judged_by_where_it_is(
+    tell: Tell, has_database: bool, engine: sql.Engine
+) -> None:
+    """What it was fed after the first restore is of that history."""
+
+    async def append_through(cluster: FakeCluster, client: AsyncWaltzClient, restores: int) -> None:
+        partition = cluster.server.partitions[0]
+        appended = len(partition.appends)
+        partition.appends_dropped = 1
+        appending = asyncio.create_task(client.append(0, b"undecided"))
+        while len(partition.appends) == appended:
+            await asyncio.sleep(0)
+        await restore(cluster, tell, (RESTORE, later)[:restores])
+        await appending
+
+    later = LogHistory(SECOND.history_id, 0, {P0: TransactionId(FORK + 5)})
+    beyond = LogHistory(UUID(int=79), 0, {P0: TransactionId(FORK + 1)})
+
+    async def work(cluster: FakeCluster) -> None:
+        await tell(cluster, ())
+        fill(cluster, FORK)
+        callbacks = Applying(engine) if has_database else NoCallbacks()
+        async with AsyncWaltzClient(cluster.host, callbacks) as client:
+            await client.wait_until_applied()
+            await append_through(cluster, client, 1)
+            assert await client.wait_until_applied() == {0: FORK + 4}
+            await append_through(cluster, client, 2)
+            assert await client.wait_until_applied() == {0: FORK + 9}
+            await restore(cluster, tell, (RESTORE, later, beyond))
+            with pytest.raises(HistoryChangedError, match=f"of history {later.history_id} through"):
+                await client.append(0, b"x")
+        assert rows(engine) == (list(range(FORK + 10)) if has_database else [])
 
     run(tell, work)
 

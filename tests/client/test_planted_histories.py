@@ -118,7 +118,7 @@ def _unread(_: Callable[..., Any]) -> Callable[..., Any]:
 
 def _not_taken_over(_: Callable[..., Any]) -> Callable[..., Any]:
     async def following_on(self: Any, found: Any, transactions: Any) -> None:
-        self._followed = found.current
+        self._taken_over = found.current
 
     return following_on
 

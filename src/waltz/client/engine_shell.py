@@ -350,14 +350,16 @@ class ClientEngine:
     def _change_histories(self, histories: Histories) -> None:
         """A server has been found whose log has these histories. Raises HistoryChangedError: this
         client has gone on where they begin; it ends, and nothing of them is taken."""
-        if self._source.histories is None:
-            return  # nobody could tell which history was followed until now
+        runners = list(self.runners.values())
         try:
-            for runner in self.runners.values():
-                runner.check_history(histories)
+            if self._source.histories is not None:  # else nobody could tell what was followed
+                for runner in runners:
+                    runner.check_history(histories)
         except HistoryChangedError as error:
             self._end(error)
             raise
+        for runner in runners:
+            runner.application.follow(histories)
 
     def _end(self, error: Exception) -> None:
         self._refuse(error)

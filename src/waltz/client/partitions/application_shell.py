@@ -72,8 +72,10 @@ class Application:
         self.history: UUID | None = None
         """The history that the application keeps with its mark, as far as it keeps one."""
         self._followed: UUID | None = None
-        """The history that was followed here, whether or not the application keeps one; None:
-        nobody could tell it."""
+        """The history to which all that was fed here belongs, whether or not the application keeps
+        one; None: nothing was fed yet."""
+        self._taken_over: UUID | None = None
+        """The history that the application has taken over, if it keeps one."""
         self.blocked: BlockedPartition | None = None
         """Why the application does not get on; None while it does."""
         self.is_stalled = False
@@ -133,7 +135,7 @@ class Application:
                     if histories != services.histories():
                         continue  # a restored log was found meanwhile
                     mark, self.history = loaded
-                    self._followed = histories.current
+                    self._followed = self._taken_over = histories.current
                     break
                 except HistoryChangedError as error:
                     services.end(error)
@@ -171,6 +173,12 @@ class Application:
         if self._followed is not None:
             histories.check(self._partition_id, self._followed, through)
 
+    def follow(self, histories: Histories) -> None:
+        """Take note that what was fed belongs to the log with these histories, too, and all that
+        follows."""
+        if self._followed is not None:
+            self._followed = histories.current
+
     # Applying
 
     def apply(self, effect: ApplyTransactions) -> None:
@@ -197,7 +205,7 @@ class Application:
         histories = services.histories()
         wanted = (callbacks, self._partition_id, transactions, own, self._move_mark)
         try:
-            if self._followed != histories.current:
+            if self._taken_over != histories.current:
                 outcome = await self._follow_on(histories, transactions)
             if outcome is None and (callbacks.prefetch or hasattr(callbacks, "choose_prefetch")):
                 outcome = await self._fetch(partial(choose_prefetch, *wanted))
@@ -230,7 +238,7 @@ class Application:
             )
         )
         if outcome is None:
-            self._followed = histories.current
+            self._taken_over = histories.current
         return outcome
 
     async def _park(self, transactions: Transactions, outcome: ApplyOutcome) -> ApplyOutcome:
