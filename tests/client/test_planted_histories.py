@@ -70,11 +70,18 @@ def _moving(open_engine: OpenEngine) -> None:
     following.test_a_mark_that_moves_while_a_history_is_taken_over_is_looked_at_again(open_engine())
 
 
-def _prefixes(_: OpenEngine) -> None:
-    histories.test_exactly_a_prefix_of_the_log_of_now_may_be_followed_on()
+def _at_the_point(_: OpenEngine) -> None:
+    histories.test_an_ancestor_may_go_on_below_its_end(histories.P0, histories.KEY, 10, False)
 
 
-JUDGES: tuple[Judge, ...] = (_above, _surviving, _busy, _together, _moving, _prefixes)
+def _twice_restored(_: OpenEngine) -> None:
+    histories.test_an_ancestor_may_go_on_below_its_end(histories.P1, histories.KEY, 3, False)
+
+
+JUDGES: tuple[Judge, ...] = (
+    *(_above, _surviving, _busy, _together),
+    *(_moving, _at_the_point, _twice_restored),
+)
 
 
 def _names_only(check: Callable[..., None]) -> Callable[..., None]:
@@ -142,10 +149,13 @@ def _blind(_: property) -> property:
 
 MISTAKES = {
     "a consumer above the fork follows on": (Patch(Histories, "check", _names_only), _above),
-    "a consumer may be one beyond the fork": (Patch(Histories, "check", _one_too_late), _prefixes),
+    "a consumer may be one beyond the fork": (
+        Patch(Histories, "check", _one_too_late),
+        _at_the_point,
+    ),
     "of several restores only the next one counts": (
         Patch(Histories, "check", _next_restore_only),
-        _prefixes,
+        _twice_restored,
     ),
     "a client that lives on does not compare what it was fed": (
         Patch(PartitionRunner, "check_history", _applied_only),

@@ -62,7 +62,8 @@ class LogReader(FaceForThreads[AsyncLogReader]):
 
     @property
     def histories(self) -> Histories:
-        """As `AsyncLogReader.histories`."""
+        """The histories of the log. As of the newest connection to a server: none is used before
+        its histories were taken in, so that these are not older than any answer."""
         return self._there.histories
 
     high_water_mark = blocking(AsyncLogReader.high_water_mark)
