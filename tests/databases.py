@@ -180,6 +180,8 @@ class MariaDb(DatabaseServer):
         self._run(
             shutil.which("mariadb-install-db") or "/usr/bin/mariadb-install-db",
             *("--no-defaults", f"--datadir={self.directory / 'data'}"),
+            # In /tmp two servers that are made at once with one process ID share their names.
+            f"--tmpdir={self.directory}",
             "--auth-root-authentication-method=normal",
         )
 
@@ -188,6 +190,7 @@ class MariaDb(DatabaseServer):
             f"{self.programs}/mariadbd",
             *("--no-defaults", f"--datadir={self.directory / 'data'}", "--skip-networking"),
             f"--socket={self.directory / 'socket'}",
+            f"--tmpdir={self.directory}",
             f"--pid-file={self.directory / 'pid'}",
             "--innodb-flush-log-at-trx-commit=0",
         ]

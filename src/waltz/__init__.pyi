@@ -31,6 +31,7 @@ from .client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
+from .cluster.histories import Histories
 from .connections.retry import NoRetries, Operation, RetryAll, RetryPolicy, RetryReads
 from .errors import (
     AlreadyClosedError,
@@ -112,6 +113,7 @@ __all__ = [
     "CoordinatorLostError",
     "CorruptionError",
     "Durations",
+    "Histories",
     "HistoryChangedError",
     "JsonSerializer",
     "LifecycleEvent",

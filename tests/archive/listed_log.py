@@ -7,6 +7,8 @@ from uuid import UUID
 from zlib import crc32
 
 from tests.archive.archives import KEY, batch
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history import LogHistory, encode_histories
 from waltz.errors import NotFoundError, RemoteStorageError, UnavailableError
 from waltz.operators.replicas_shell import Replica
 from waltz.record import NewRecord, RecordBatch, pack_records
@@ -30,9 +32,15 @@ class ListedLog:
         self.silent: set[str] = set()
         self.damaged: dict[str, int] = {}
         self.unknown: set[int] = set()
+        self.restores: tuple[LogHistory, ...] = ()
         self.tree: dict[str, bytes] = {"": b"root", "/notes/a": b"1"}
         self.reads: list[tuple[str, int, int, int]] = []
         self.size = size
+
+    def restore(self, *restores: LogHistory) -> None:
+        """Let the log be of these histories from now on."""
+        self.restores = restores
+        self.tree["/history"] = encode_histories(restores)
 
     @property
     def partition_count(self) -> int:
@@ -76,6 +84,10 @@ class ListedLog:
             for index, data in enumerate(good.all_data())
         ]
         return pack_records(TransactionId(first), records)
+
+    @property
+    def histories(self) -> Histories:
+        return Histories(self.cluster_key, self.restores)
 
     def nodes(self) -> Mapping[str, bytes]:
         return dict(self.tree)

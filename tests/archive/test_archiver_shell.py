@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 from obstore.store import MemoryStore
@@ -18,9 +19,11 @@ from tests.cluster.simulated import World, simulate
 from waltz.archive.archive import Archive, read_archive
 from waltz.archive.archive_target import BucketTarget, Target
 from waltz.archive.archive_verification import verify
+from waltz.archive.archived_history import archived_history
 from waltz.archive.archiver import Archiver
 from waltz.archive.archiver_metrics import ArchiverState
 from waltz.archive.archiver_shell import ArchiverProcess, batch_of, first_difference
+from waltz.cluster.log_history import LogHistory
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host
 from waltz.sim.loop import Process
@@ -325,3 +328,38 @@ def test_figures_are_unknown_until_they_are_known(tmp_path: Path) -> None:
     state = asyncio.run(main())
     assert (state.manifest, state.last_success_milliseconds, state.partitions) == (None, None, ())
     assert replace(state, trouble="x").is_healthy is False
+
+
+def restored(first: int, number: int = 1) -> LogHistory:
+    return LogHistory(UUID(int=number), 1_790_812_800_000, {ZERO: TransactionId(first)})
+
+
+def test_an_archive_beyond_the_point_of_a_restore_is_not_continued(tmp_path: Path) -> None:
+    """The log has grown past the archive's end again: its marks alone would tell nothing."""
+    target = directory_target(tmp_path / "a")
+    log = ListedLog({0: 9})
+    assert run(log, target).is_healthy
+    log.restore(restored(9))
+    log.marks[ZERO] = TransactionId(30)
+    state = run(log, target)
+    assert not state.is_healthy
+    assert "the archive has applied partition 0" in str(state.trouble)
+    assert "Transactions 9 to 9, as they were applied, are not in the log" in str(state.trouble)
+    assert read_archive(target).end(ZERO) == 10
+
+
+def test_an_archive_that_ends_at_the_point_of_a_restore_follows_on(tmp_path: Path) -> None:
+    """The node of histories comes with what is archived first: a second restore is noticed, too."""
+    target = directory_target(tmp_path / "a")
+    log = ListedLog({0: 9})
+    assert run(log, target).is_healthy
+    log.restore(restored(10))
+    log.marks[ZERO] = TransactionId(20)
+    assert run(log, target).is_healthy
+    archive = read_archive(target)
+    assert archive.end(ZERO) == 21
+    assert archived_history(archive.contents, KEY) == UUID(int=1)
+    log.marks[ZERO] = TransactionId(25)
+    assert run(log, target).is_healthy
+    log.restore(restored(10), restored(24, 2))
+    assert "Transactions 24 to 25" in str(run(log, target).trouble)

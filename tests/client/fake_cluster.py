@@ -10,13 +10,14 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID, uuid4
 from zlib import crc32
 
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
+from waltz.cluster.histories import Histories
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment, ServerDescriptor
 from waltz.cluster.tree import Tree
@@ -59,7 +60,8 @@ from waltz.wire.client_protocol import (
     TransactionDataResponse,
 )
 from waltz.wire.handshake import Link
-from waltz.wire.lifecycle_protocol import HandshakeRequest
+from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
+from waltz.wire.lifecycle_protocol import Feature, HandshakeRequest
 from waltz.wire.message import Codec, Message
 
 T = TypeVar("T")
@@ -222,6 +224,8 @@ class FakeServer:
         self.partitions = {number: FakePartition() for number in range(partition_count)}
         self.received: list[Message] = []
         self.connections: dict[Connection, Link] = {}
+        self.histories: Histories | None = None
+        """What the server knows of the histories of its log; None: it is of an earlier release."""
         self._codec = codec
         self._feeds: dict[tuple[Connection, int], list[_Feed]] = {}
         self._listener: Listener | None = None
@@ -262,7 +266,7 @@ class FakeServer:
             link, data = arrival.link, arrival.rest
             if arrival.request is not None:
                 assert isinstance(arrival.request, HandshakeRequest), "nothing is kept here"
-                connection.write(link.encode(TERMS.answer(arrival.request, uuid4())))
+                connection.write(link.encode(self._terms.answer(arrival.request, uuid4())))
                 link.opened()
             self.connections[connection] = link
             while True:
@@ -283,7 +287,17 @@ class FakeServer:
         if link is not None:
             connection.write(b"".join(map(link.encode, messages)))
 
+    @property
+    def _terms(self) -> Terms:
+        if self.histories is None:
+            return TERMS
+        newest = self.histories.current if self.histories.restores else None
+        return replace(TERMS, features=frozenset({Feature.HISTORY}), history=newest)
+
     def _answer(self, connection: Connection, link: Link, message: Message) -> None:
+        if isinstance(message, HistoriesRequest) and self.histories is not None:
+            answer = HistoriesAnswer(message.request_number, self.histories.to_tell())
+            self._send(connection, answer)
         if not isinstance(message, ClientMessage):
             return  # a farewell
         request_id = message.request_id

@@ -99,7 +99,7 @@ def test_one_partition_of_another_cluster_is_enough_to_be_refused(
         client.append(0, b"x")
     append(other, 2, partition=1)
     client = other.open_client(Applying(open_engine(), "B"), partitions=[1])
-    with pytest.raises(HistoryChangedError, match="partition 0 of cluster"):
+    with pytest.raises(HistoryChangedError, match="partition 0 of history"):
         client.wait_until_applied()
     assert by(open_engine()) == [(0, 0, "A")]
 

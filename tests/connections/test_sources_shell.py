@@ -24,7 +24,7 @@ OTHER_KEY = UUID(int=8)
 
 def test_the_coordinator_says_which_cluster_it_is() -> None:
     async def work(cluster: FakeCluster) -> None:
-        source = CoordinatorSource(cluster.host, DEFAULT_ROOT, lambda snapshot: None)
+        source = CoordinatorSource(cluster.host, DEFAULT_ROOT, lambda _: None, lambda _: None)
         assert await source.start() > 0
         assert source.current.cluster_key == CLUSTER_KEY
         connection = await source.open(cluster.server.address, Role.STREAM, ConnectionSettings())
@@ -42,7 +42,7 @@ def test_a_server_of_another_cluster_is_refused_whoever_names_it(
     monkeypatch.setattr(fake_cluster, "TERMS", terms)
 
     async def work(cluster: FakeCluster) -> None:
-        source = CoordinatorSource(cluster.host, DEFAULT_ROOT, lambda snapshot: None)
+        source = CoordinatorSource(cluster.host, DEFAULT_ROOT, lambda _: None, lambda _: None)
         await source.start()
         with pytest.raises(
             RemoteProtocolError, match=f"of cluster {OTHER_KEY}, where.*{CLUSTER_KEY}"

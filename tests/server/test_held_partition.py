@@ -73,6 +73,7 @@ from waltz.wire.discovery_protocol import (
     PartitionProblems,
     Topology,
 )
+from waltz.wire.history_protocol import HistoriesAnswer
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import Audience, Message
 from waltz.wire.report_protocol import (
@@ -253,6 +254,7 @@ OF_NO_COMMIT: frozenset[type[Message]] = frozenset(
         GrowthReport,
         PartitionProblems,
         CoordinatorLocation,
+        HistoriesAnswer,
         *(kind for kind in LIFECYCLE_MESSAGES),
         # Of holds: the marks that were known when the hold began
         HoldAnswer,

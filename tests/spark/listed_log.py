@@ -10,6 +10,8 @@ from uuid import UUID
 
 from tests.spark.test_schema import columns
 from waltz import LogReader, TransactionColumns
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history import LogHistory
 from waltz.errors import WaltzError
 from waltz.types import PartitionId, TlsSettings, TransactionId
 
@@ -33,10 +35,19 @@ class ListedLog:
         self._chunk = chunk
         self.error = error
         self.cluster_key = key
+        self.histories = Histories(key)
         self.partition_count = len(partitions)
         self.open_count = 0
         self.rows_read = self.bytes_read = 0
         self.questions = 0
+
+    def restore(self, *firsts: int) -> UUID:
+        """Let the log be restored from an archive; the history begins at these transactions."""
+        restore_id = UUID(int=100 + len(self.histories.restores))
+        begins = {PartitionId(n): TransactionId(first) for n, first in enumerate(firsts)}
+        restore = LogHistory(restore_id, 1_790_812_800_000, begins)
+        self.histories = Histories(self.cluster_key, (*self.histories.restores, restore))
+        return restore_id
 
     def open(self, cluster: str, *, tls: TlsSettings) -> LogReader:
         assert tls == TlsSettings()
@@ -76,9 +87,12 @@ class ListedLog:
         end: TransactionId,
         *,
         wants_data: Callable[[Any], Any] | None = None,
+        history: UUID | None = None,
     ) -> Iterator[TransactionColumns]:
         if self.error is not None:
             raise self.error
+        if history is not None:
+            self.histories.check(partition_id, history, end - 1)
         for start in range(first, end, self._chunk):
             run = columns(
                 start, self._partitions[partition_id][start : min(end, start + self._chunk)]

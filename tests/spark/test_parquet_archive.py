@@ -10,7 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history import LogHistory
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    HistoryChangedError,
+    VersionConflictError,
+)
 from waltz.spark.block_digests import Block
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import (
@@ -185,3 +192,35 @@ def test_what_a_killed_writer_left_is_swept_once_it_is_old(tmp_path: Path) -> No
         "partition=0/9-12.parquet.tmp",
     ]
     assert (folder / "0-5").exists()
+
+
+def test_an_archive_beyond_the_point_of_a_restore_is_not_the_logs(tmp_path: Path) -> None:
+    archive = Archive.create(tmp_path, KEY)
+    contents = archive.commit(EMPTY, [archived(0, 0, 9)])
+    marks = {PartitionId(0): TransactionId(20)}
+    second = UUID(int=2)
+
+    def restored(first: int) -> Histories:
+        return Histories(KEY, (LogHistory(second, 0, {PartitionId(0): TransactionId(first)}),))
+
+    contents.expect_in_log(marks, Histories(KEY), tmp_path)
+    contents.expect_in_log(marks, restored(9), tmp_path)
+    with pytest.raises(HistoryChangedError) as raised:
+        contents.expect_in_log(marks, restored(8), tmp_path)
+    assert str(raised.value).startswith(
+        f"WALTZ-2017 the archive {tmp_path} has applied partition 0"
+    )
+    assert "Transactions 8 to 8, as" in str(raised.value)
+    assert str(raised.value).endswith("archive into another directory")
+    followed_on = archive.commit(contents, [archived(0, 9, 12)], second)
+    assert archive.contents() == followed_on
+    followed_on.expect_in_log(marks, restored(9), tmp_path)
+    first, then = [path.read_text() for path in sorted((tmp_path / "manifests").iterdir())]
+    assert first == (
+        '{"files": [{"path": "partition=0/0-9", "partition": 0, "first": 0, "end": 9, "bytes": 9,'
+        ' "blocks": [[0, 9, "ab"]]}]}'
+    )
+    assert then == (
+        '{"history": "00000000-0000-0000-0000-000000000002", "files": [{"path": "partition=0/9-12",'
+        ' "partition": 0, "first": 9, "end": 12, "bytes": 9, "blocks": [[9, 12, "ab"]]}]}'
+    )

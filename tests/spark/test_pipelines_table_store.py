@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, VersionConflictError
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history import LogHistory
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    HistoryChangedError,
+    NotFoundError,
+    VersionConflictError,
+)
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.table_store import (
     Batch,
@@ -231,3 +240,48 @@ def test_another_cluster_or_definition_is_refused(store: TableStore) -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1009 .*another definition.*rebuild"):
         store.prepare(CLUSTER, "another", [LAYOUT])
     store.expect(CLUSTER)
+
+
+def test_tables_beyond_the_point_of_a_restore_are_refused_and_others_follow_on(
+    tmp_path: Path,
+) -> None:
+    """The history is in the database of the marks, and changes with them."""
+    path, second = tmp_path / "t.db", UUID(int=2)
+
+    def restored(first: int) -> Histories:
+        return Histories(CLUSTER, (LogHistory(second, 0, {PartitionId(0): TransactionId(first)}),))
+
+    def span(first: int, end: int) -> list[TransactionRange]:
+        return [TransactionRange(PartitionId(0), TransactionId(first), TransactionId(end))]
+
+    with TableStore(path, create=True) as store:
+        store.prepare(CLUSTER, "f", [LAYOUT])
+        store.add(batch([("a", 1, 1, 0, 0)], span(0, 5)))
+        assert store.history() is None
+        store.expect_history(Histories(CLUSTER))
+        store.expect_history(restored(5))
+        with pytest.raises(HistoryChangedError) as raised:
+            store.expect_history(restored(4))
+        assert str(raised.value).startswith(f"WALTZ-2017 the database {path} has applied partition")
+        assert "Transactions 4 to 4, as" in str(raised.value)
+        assert str(raised.value).endswith("with `waltz pipeline rebuild`")
+        store.add(replace(batch([("a", 1, 1, 0, 6)], span(5, 9)), history=second))
+        assert store.history() == second
+        store.expect_history(restored(5))
+        with pytest.raises(VersionConflictError):
+            store.add(replace(batch([], span(1, 2)), history=UUID(int=3)))
+        assert store.history() == second, "it is part of the transaction that failed"
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE waltz_history SET history = 'mine'")
+        with pytest.raises(ConfigurationError, match=r"WALTZ-2015 .* names the history 'mine'"):
+            store.history()
+
+
+def test_a_log_without_a_restore_leaves_no_trace_in_the_database(tmp_path: Path) -> None:
+    """Earlier releases go on with it."""
+    with TableStore(tmp_path / "t.db", create=True) as store:
+        store.prepare(CLUSTER, "f", [LAYOUT])
+        store.add(batch([("a", 1, 1, 0, 0)]))
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        names = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    assert "waltz_history" not in names

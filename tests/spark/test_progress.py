@@ -35,6 +35,16 @@ def test_an_offset_passes_through_the_json_of_a_checkpoint() -> None:
     assert Progress.decode(json.loads(json.dumps(offset))) == progress(7, 0, 1 << 60)
 
 
+def test_an_offset_names_the_history_if_a_restore_has_begun_one() -> None:
+    restored = Progress(KEY, ids(7), UUID(int=2))
+    offset = restored.encode()
+    assert json.dumps(offset) == (
+        '{"cluster": "00000000-0000-0000-0000-000000000001",'
+        ' "history": "00000000-0000-0000-0000-000000000002", "0": 7}'
+    )
+    assert Progress.decode(json.loads(json.dumps(offset))) == restored
+
+
 @pytest.mark.parametrize(
     "offset",
     [
@@ -45,6 +55,7 @@ def test_an_offset_passes_through_the_json_of_a_checkpoint() -> None:
         {"cluster": str(KEY), "0": "1"},
         {"cluster": str(KEY), "0": True},
         {"cluster": str(KEY), "0": -1},
+        {"cluster": str(KEY), "history": "mine", "0": 1},
     ],
 )
 def test_the_offset_of_something_else_is_refused(offset: dict[str, object]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import InputPartition
@@ -16,10 +17,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import waltz
 from tests.spark.listed_log import KEY, ListedLog
-from waltz.errors import ConfigurationError, NotFoundError, PartitionNotReadyError
+from waltz.cluster.histories import Histories
+from waltz.errors import (
+    ConfigurationError,
+    HistoryChangedError,
+    NotFoundError,
+    PartitionNotReadyError,
+)
 from waltz.spark.schema import arrow_schema, log_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
+from waltz.spark.tasks import read_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,6 +59,52 @@ def test_a_stream_starts_where_it_is_told_and_otherwise_at_the_end() -> None:
     untold = parse_options({"cluster": "127.0.0.1:7100"}, is_stream=True)
     source = WaltzStreamReader(untold, arrow_schema(log_schema()), log.open)
     assert source.initialOffset() == at(2, 1)
+
+
+def test_a_checkpoint_beyond_the_point_of_a_restore_is_refused_by_name() -> None:
+    """The log has grown past it again, and `failOnDataLoss` makes no difference."""
+    log = ListedLog([b"a"] * 9, [b"b"] * 9)
+    for options in ({}, {"failOnDataLoss": "false"}):
+        source = stream(log, **options)
+        assert source.latestOffset(at(0, 0), ALL) == at(9, 9)
+        restored = log.restore(5, 9)
+        with pytest.raises(HistoryChangedError) as raised:
+            source.latestOffset(at(6, 9), ALL)
+        said = str(raised.value)
+        assert said.startswith(
+            f"WALTZ-2017 the checkpoint has applied partition 0 of history {KEY}"
+        )
+        assert (
+            "restored from an archive at 2026-10-01T00:00:00+00:00: from transaction 5 on the"
+            in said
+        )
+        assert f"has history {restored}. Transactions 5 to 5, as" in said
+        assert said.endswith(
+            "Use another checkpoint, and a target without the rows of those transactions"
+        )
+        # A checkpoint at the point follows on, and is of the new history from then on.
+        reached = source.latestOffset(at(5, 9), ALL)
+        assert reached == {"history": str(restored), **at(9, 9)}
+        assert source.latestOffset(reached, ALL) == reached
+        assert source.initialOffset() == {"history": str(restored), **at(0, 0)}
+        assert source.reportLatestOffset() == reached
+        log.histories = Histories(KEY)
+
+
+def test_a_batch_that_was_planned_before_a_restore_is_not_read_after_it() -> None:
+    """Spark runs a batch again whose end is in the checkpoint already."""
+    log = ListedLog([b"a"] * 9)
+    source = stream(log)
+    tasks = source.partitions(at(0), at(9))
+    restored = log.restore(5)
+    refused = pytest.raises(HistoryChangedError, match=r"^WALTZ-2017 .* 5 to 8, as they were")
+    whole = arrow_schema(log_schema())
+    for schema in (whole, pa.schema([whole.field("partition"), whole.field("transaction_id")])):
+        with refused:
+            list(read_task(source._access, schema, tasks[0], rows_max=10))
+    assert data_of(source, source.partitions(at(0), at(5))) == [b"a"] * 5
+    follows = {"history": str(restored), **at(9)}
+    assert data_of(source, source.partitions(at(5), follows)) == [b"a"] * 4
 
 
 def test_the_start_stays_where_it_was_when_spark_asks_again() -> None:

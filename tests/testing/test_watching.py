@@ -14,8 +14,8 @@ from tests.client.applications import Recorder
 from tests.client.sql_applications import APPLIED, P0, Applying, transactions
 from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.applying.calls import load_mark
-from waltz.client.applying.histories import Histories
 from waltz.client.transaction import Transaction
+from waltz.cluster.histories import Histories
 from waltz.errors import HistoryChangedError
 from waltz.testing.watching import WatchedCallbacks
 from waltz.types import PartitionId, TransactionId

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from waltz.archive.archive import Archive, read_contents
 from waltz.archive.archive_target import Target
+from waltz.archive.archived_history import archived_history, expect_archived
 from waltz.archive.archiver import (
     Archiver,
     Ask,
@@ -209,6 +210,11 @@ class ArchiverProcess:
                 unknown[PartitionId(number)] = str(error)
         # Taken after the marks were told: by this time everything up to them was committed.
         wall = self._host.clock.wall_milliseconds()
+        if (contents := self.machine.contents) is not None:
+            histories = self._the_log.histories
+            expect_archived(contents, histories)
+            # What is archived from now on is of this history: the node comes with it.
+            with_nodes |= archived_history(contents, histories.cluster_key) != histories.current
         return Told(marks, wall, self._the_log.nodes() if with_nodes else None, unknown)
 
     async def _copied(self, effect: Copy) -> Event:

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Protocol
 from uuid import UUID
 
+from waltz.cluster.histories import Histories
 from waltz.errors import CorruptionError, UnavailableError
 from waltz.operators.replicas_shell import Replica, ReplicaReader
 from waltz.reader.blocking_reader import LogReader
@@ -27,6 +28,11 @@ class ArchivedLog(Protocol):
 
     @property
     def partition_count(self) -> int: ...
+
+    @property
+    def histories(self) -> Histories:
+        """The histories of the log, not older than the marks that were told."""
+        ...
 
     def mark(self, partition_id: PartitionId) -> TransactionId:
         """Return the high-water mark. Raises UnavailableError."""
@@ -66,6 +72,10 @@ class ClusterLog:
     @property
     def partition_count(self) -> int:
         return self._reader.partition_count
+
+    @property
+    def histories(self) -> Histories:
+        return self._reader.histories
 
     def mark(self, partition_id: PartitionId) -> TransactionId:
         return self._reader.high_water_mark(partition_id)

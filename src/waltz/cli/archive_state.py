@@ -13,7 +13,7 @@ from waltz.cli.archive_place import FILE, opened_log, read_file, target_of
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.moments import moment
 from waltz.cli.output import json_option, new_table, print_json, print_table
-from waltz.errors import WaltzError
+from waltz.errors import HistoryChangedError, WaltzError
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:
@@ -51,12 +51,19 @@ def archive_status(file: str, as_json: bool) -> None:
 
 def _marks(settings: Settings, archive: Archive) -> tuple[dict[PartitionId, int], dict[str, str]]:
     """Return the log's marks, and why some could not be learnt."""
+    from waltz.archive.archived_history import expect_archived
+
     try:
         with opened_log(settings) as log:
             if log.cluster_key != archive.cluster_key:
                 text = f"the cluster is {log.cluster_key}; the archive is of another one"
                 return {}, {"log": text}
-            return _asked(log)
+            marks, reasons = _asked(log)
+            try:
+                expect_archived(archive.contents, log.histories)
+            except HistoryChangedError as error:
+                reasons["log"] = str(error)
+            return marks, reasons
     except WaltzError as error:
         return {}, {"log": str(error)}
 

@@ -33,6 +33,7 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.client.partitions.partition_runner_shell import PartitionRunner, Send, Services
 from waltz.client.partitions.streams_shell import StreamSide
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import Connections
 from waltz.connections.discovery_shell import DiscoverySettings, source_for
@@ -46,6 +47,7 @@ from waltz.errors import (
     ClientClosedError,
     ClusterChangedError,
     ConnectionLostError,
+    HistoryChangedError,
     LocalProtocolError,
     NotFoundError,
     PartitionBlockedError,
@@ -110,6 +112,7 @@ class ClientEngine:
             ),
             self._change_view,
             self._change_cluster,
+            self._change_histories,
         )
         self.listening = Listening(host, self._tasks, options.listener)
         self._counts_from: int | None = None
@@ -170,6 +173,7 @@ class ClientEngine:
             end=self._end,
             blocked=self._block,
             snapshot=lambda: self.snapshot,
+            histories=lambda: self._source.histories or Histories(self.snapshot.cluster_key),
             mounted=self.listening.partition_mounted,
             applying=self._teller.note,
             see_to_client_id=self.identity.see_to,
@@ -342,6 +346,20 @@ class ClientEngine:
         """Nothing of the other cluster was taken, and nothing will be: the client ends."""
         self.listening.tell(ClusterChanged(expected, found))
         self._end(error)
+
+    def _change_histories(self, histories: Histories) -> None:
+        """A server has been found whose log has these histories. Raises HistoryChangedError: this
+        client has gone on where they begin; it ends, and nothing of them is taken."""
+        runners = list(self.runners.values())
+        try:
+            if self._source.histories is not None:  # else nobody could tell what was followed
+                for runner in runners:
+                    runner.check_history(histories)
+        except HistoryChangedError as error:
+            self._end(error)
+            raise
+        for runner in runners:
+            runner.application.follow(histories)
 
     def _end(self, error: Exception) -> None:
         self._refuse(error)

@@ -12,6 +12,8 @@ from typing import Final
 from uuid import UUID
 
 from waltz.cluster.cluster_shell import read_store_params
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history_shell import read_log_histories
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.tree import check_path
 from waltz.connections.loop_thread import Closable, LoopThread, NewHost
@@ -50,6 +52,12 @@ class ClusterNotes(Closable):
         """
         work = read_store_params(self._host.coordinator, self._paths.root)
         return self._thread.call(work, NOTE_SECONDS_MAX).cluster_key
+
+    def read_histories(self) -> Histories:
+        """Return the histories of the cluster's log. Raises as `read_cluster_key`;
+        RemoteProtocolError: the coordinator's node says something else."""
+        work = _read_histories(self._host.coordinator, self._paths)
+        return self._thread.call(work, NOTE_SECONDS_MAX)
 
     def read(self, name: str) -> bytes | None:
         """Return the note, None if there is none; it may have changed since.
@@ -95,6 +103,11 @@ class ClusterNotes(Closable):
 
 async def _open(new_host: NewHost) -> tuple[Host, Callable[[], None]]:
     return new_host()
+
+
+async def _read_histories(coordinator: Coordinator, paths: ClusterPaths) -> Histories:
+    key = (await read_store_params(coordinator, paths.root)).cluster_key
+    return Histories.kept(key, await read_log_histories(coordinator, paths))
 
 
 async def _read(coordinator: Coordinator, path: str) -> bytes | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from waltz.cluster.locking_shell import admin_lock
+from waltz.cluster.log_history import LogHistory
+from waltz.cluster.log_history_shell import expect_histories, read_log_histories, refuse_retired
 from waltz.cluster.partition_metadata import PartitionMetadata
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.replica_assignments import (
@@ -273,9 +275,6 @@ async def register_storage_directory(
     """
     paths = ClusterPaths(root)
     data = str(directory_id).encode()
-    # Only a storage node that starts needs histories; every command imports this module.
-    from waltz.cluster.log_history_shell import refuse_retired
-
     await refuse_retired(coordinator, paths, directory_id)
     # Two nodes that start on two copies of a directory must notice each other.
     async with admin_lock(coordinator, root=root):
@@ -390,6 +389,8 @@ class ServerMembership:
         self._preferred_partitions = tuple(preferred_partitions)
         self._paths = ClusterPaths(root)
         self._descriptor: ServerDescriptor | None = None
+        self.histories: tuple[LogHistory, ...] = ()
+        """The histories of the log that began with a restore, as of the start."""
         self.partition_count = 0
         """The partitions of the cluster, as far as is known; only grows. It comes from the cluster
         parameters when this server registers, then from assignments, which bring added
@@ -431,6 +432,7 @@ class ServerMembership:
                 params.partition_count, store_params.partition_count, store_params.partition_count,
             )  # fmt: skip
         self.partition_count = params.partition_count
+        self.histories = await read_log_histories(coordinator, self._paths)
         server_id = await allocate_server_id(coordinator, root)
         with contextlib.suppress(NoNodeError):
             node = await coordinator.read(self._paths.server_preference(self._address))
@@ -478,7 +480,8 @@ class ServerMembership:
             await coordinator.write(path, descriptor.encode(), version=node.version)
 
     async def _register(self) -> None:
-        """Make a node that describes this server, then delete its other nodes."""
+        """Make a node that describes this server, then delete its other nodes. Raises
+        ConfigurationError: the log was restored since this server started."""
         coordinator, path = self._host.coordinator, self._paths.server_descriptors
         own = self._own
         outdated: list[str] = []
@@ -492,6 +495,7 @@ class ServerMembership:
                 elif found.server_id == own.server_id:
                     outdated.append(name)
         if not is_registered:
+            await expect_histories(coordinator, self._paths, self.histories)
             self._node = await coordinator.create(
                 self._paths.server_node_prefix, own.encode(), ephemeral=True, sequential=True
             )

@@ -71,7 +71,9 @@ from waltz.wire.message import Message
 logger = logging.getLogger(__name__)
 
 RESTORED: Final = ConnectionSettings()
-UNRESTORED: Final = ConnectionSettings(features=(Feature.HEARTBEAT, Feature.HEADERS))
+UNRESTORED: Final = ConnectionSettings(
+    features=(Feature.HEARTBEAT, Feature.HEADERS, Feature.HISTORY)
+)
 """Settings of connections whose owner opens new ones instead of restoring broken ones."""
 
 
@@ -175,6 +177,11 @@ class ServerConnection:
     def knows_clients(self) -> bool:
         """Whether the server takes marks that were applied, and says who its clients are."""
         return Feature.CLIENTS in self._link.features
+
+    @property
+    def names_histories(self) -> bool:
+        """Whether the server names the newest history of the log, and tells all if asked."""
+        return Feature.HISTORY in self._link.features
 
     @property
     def gives_headers(self) -> bool:

@@ -16,6 +16,7 @@ from typing import TypeVar, assert_never
 from uuid import UUID
 
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories
 from waltz.connections.cluster_connection import Role
 from waltz.connections.cluster_discovery import (
     ClusterDiscovery,
@@ -34,6 +35,7 @@ from waltz.connections.cluster_discovery import (
 )
 from waltz.connections.connection_shell import UNRESTORED, ServerConnection, Side
 from waltz.connections.initial_connection import NotConnected, TryNode
+from waltz.connections.known_histories_shell import KnownHistories, OnHistories, ask_first
 from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.connections.sources_shell import ClusterSource, CoordinatorSource
 from waltz.connections.tasks_shell import Tasks
@@ -49,7 +51,6 @@ from waltz.host import Host
 from waltz.limits import (
     CLIENT_MAILBOX_EVENTS_MAX,
     CONNECTION_SECONDS_MAX,
-    HANDSHAKE_SECONDS_MAX,
     RECONNECT_BROKEN_SECONDS_MAX,
     RECONNECT_SECONDS_MAX,
     REFRESH_SECONDS,
@@ -117,12 +118,14 @@ class DiscoverySource:
         settings: DiscoverySettings,
         on_view: Callable[[ClusterSnapshot], None],
         on_changed: Callable[[ClusterChangedError, UUID, UUID], None],
+        on_histories: OnHistories,
     ) -> None:
         self._host = host
         self._tasks = tasks
         self._settings = settings
         self._on_view = on_view
         self._on_changed = on_changed
+        self._histories = KnownHistories(on_histories)
         self._machine = ClusterDiscovery(
             settings.servers,
             connection_seconds_max=settings.connection_seconds_max,
@@ -167,6 +170,10 @@ class DiscoverySource:
     def current(self) -> ClusterSnapshot:
         return self._machine.snapshot
 
+    @property
+    def histories(self) -> Histories | None:
+        return self._histories.current
+
     async def allocate_client_id(self) -> ClientId:
         """Ask one server after the other until one allocates a client ID. Raises
         ClusterChangedError."""
@@ -202,6 +209,7 @@ class DiscoverySource:
             self._mailbox.put(Told(topology))
             if topology.cluster_key != known:
                 raise RemoteProtocolError(str(_changed(known, topology.cluster_key)))
+            await self._histories.learn(connection, known)
         except BaseException:
             connection.close()
             raise
@@ -238,31 +246,13 @@ class DiscoverySource:
         return response.client_id
 
     async def _ask(self, connection: ServerConnection, request: Message, kind: type[A]) -> A:
-        """Send `request` on a connection that has no reader yet, and return the answer.
+        """Ask on a connection that has no reader yet. Other messages are dropped: a subscription
+        reports the newest state again."""
+        return await ask_first(connection, request, kind, self._note_topology)
 
-        Other messages are dropped: a subscription reports the newest state again. Raises
-        RemoteProtocolError: the server does not know the request.
-        """
-        refused = connection.send([request])
-        if refused:
-            raise RemoteProtocolError(
-                "the server's release cannot be asked about its cluster: give the coordinator's"
-                f" address instead, or upgrade the server ({refused[0][1]})"
-            )
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
-                while (messages := await connection.receive()) is not None:
-                    for index, message in enumerate(messages):
-                        if isinstance(message, kind):
-                            connection.put_back(messages[index + 1 :])
-                            return message
-                        if isinstance(message, Topology):
-                            self._mailbox.put(Told(message))
-        except TimeoutError:
-            raise UnavailableError(
-                f"{type(request).__name__} was not answered in {HANDSHAKE_SECONDS_MAX:g} s"
-            ) from None
-        raise UnavailableError("the server ended the connection")
+    def _note_topology(self, message: Message) -> None:
+        if isinstance(message, Topology):
+            self._mailbox.put(Told(message))
 
     # The guide
 
@@ -342,9 +332,10 @@ def source_for(
     discovery: DiscoverySettings,
     on_view: Callable[[ClusterSnapshot], None],
     on_changed: Callable[[ClusterChangedError, UUID, UUID], None],
+    on_histories: OnHistories,
 ) -> ClusterSource:
     """Return the servers of `discovery` as the source, or the coordinator if `discovery` has
     none."""
     if discovery.servers:
-        return DiscoverySource(host, tasks, discovery, on_view, on_changed)
-    return CoordinatorSource(host, root, on_view)
+        return DiscoverySource(host, tasks, discovery, on_view, on_changed, on_histories)
+    return CoordinatorSource(host, root, on_view, on_histories)

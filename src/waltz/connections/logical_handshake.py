@@ -17,6 +17,7 @@ from waltz.limits import HANDSHAKE_ATTEMPTS_MAX, HEARTBEATS_PER_IDLE_TIME
 from waltz.types import ServerId
 from waltz.wire.client_label import ClientLabel, label_extension
 from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.history_protocol import newest_history
 from waltz.wire.lifecycle_protocol import (
     CLIENT_CODE,
     CLIENT_TOKEN_EXTENSION,
@@ -52,7 +53,8 @@ class ConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The result of a handshake. `cluster_key` is the cluster's tag, `node_id` the server's ID."""
+    """The result of a handshake. `cluster_key` is the cluster's tag, `node_id` the server's ID,
+    `history` the newest history of the log that began with a restore."""
 
     version: ProtocolVersion
     features: frozenset[int]
@@ -62,6 +64,7 @@ class Agreement:
     node_name: str
     idle_seconds: float
     restore_seconds: float
+    history: UUID | None = None
 
     def heartbeat_seconds(self, settings: ConnectionSettings) -> tuple[float, float] | None:
         """Return the interval between heartbeats and the time for an answer; None if there are no
@@ -143,6 +146,7 @@ class Handshake:
             answer.node_name,
             answer.idle_milliseconds / 1000,
             answer.restore_milliseconds / 1000,
+            newest_history(answer.extensions),
         )
 
     def _try_next(self, answer: HandshakeResponse) -> None:

@@ -6,16 +6,23 @@ Clients and readers use the protocol only.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from waltz.cluster.cluster_shell import ClusterSnapshot, ClusterView, allocate_client_id
+from waltz.cluster.histories import Histories
+from waltz.cluster.log_history_shell import read_log_histories
+from waltz.cluster.paths import ClusterPaths
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import ServerConnection, Side
+from waltz.connections.known_histories_shell import KnownHistories, OnHistories
 from waltz.connections.logical_handshake import ConnectionSettings
-from waltz.errors import RemoteProtocolError
+from waltz.errors import CoordinationError, RemoteProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.types import Address, ClientId
+
+logger = logging.getLogger(__name__)
 
 
 class ClusterSource(Protocol):
@@ -34,6 +41,12 @@ class ClusterSource(Protocol):
     @property
     def current(self) -> ClusterSnapshot:
         """Return the newest view; there is one once `start` has returned."""
+        ...
+
+    @property
+    def histories(self) -> Histories | None:
+        """Return the histories of the log that connections which `open` has returned may bring;
+        None: nobody who was asked knows them."""
         ...
 
     async def allocate_client_id(self) -> ClientId:
@@ -63,10 +76,17 @@ class ClusterSource(Protocol):
 class CoordinatorSource:
     """Implements `ClusterSource` with the coordinator of the host."""
 
-    def __init__(self, host: Host, root: str, on_view: Callable[[ClusterSnapshot], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        root: str,
+        on_view: Callable[[ClusterSnapshot], None],
+        on_histories: OnHistories,
+    ) -> None:
         self._host = host
         self._root = root
         self._view = ClusterView(host, on_view, root=root)
+        self._histories = KnownHistories(on_histories)
 
     async def start(self) -> ClientId:
         await self._view.start()
@@ -78,6 +98,10 @@ class CoordinatorSource:
     @property
     def current(self) -> ClusterSnapshot:
         return self._view.current
+
+    @property
+    def histories(self) -> Histories | None:
+        return self._histories.current
 
     async def allocate_client_id(self) -> ClientId:
         return await allocate_client_id(self._host.coordinator, self._root)
@@ -98,7 +122,23 @@ class CoordinatorSource:
                 f"{address} is a server of cluster {agreement.cluster_key}, where the coordinator"
                 f" says there is one of cluster {expected}"
             )
+        try:
+            await self._histories.learn(connection, expected, self._kept_histories)
+        except BaseException:
+            connection.close()
+            raise
         return connection
+
+    async def _kept_histories(self) -> Histories | None:
+        """Return what the coordinator keeps, for a server that knows nothing of histories: that of
+        the Java original, or of an earlier release. None: the coordinator does not answer; such a
+        server can be reached without it, as before."""
+        try:
+            kept = await read_log_histories(self._host.coordinator, ClusterPaths(self._root))
+        except (UnavailableError, CoordinationError) as error:
+            logger.warning("histories_unknown error=%s", error)
+            return None
+        return Histories.kept(self.current.cluster_key, kept)
 
     def side(self, role: Role, side: Side) -> Side:
         return side

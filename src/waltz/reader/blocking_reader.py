@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from waltz.cluster.histories import Histories
 from waltz.connections.loop_thread import FaceForThreads, LoopThread, NewHost, blocking, iterating
 from waltz.connections.retry import RetryPolicy
 from waltz.limits import CLIENT_CLOSE_SECONDS, READER_SECONDS_MAX
@@ -58,6 +59,12 @@ class LogReader(FaceForThreads[AsyncLogReader]):
     @property
     def cluster_key(self) -> UUID:
         return self._there.cluster_key
+
+    @property
+    def histories(self) -> Histories:
+        """The histories of the log. As of the newest connection to a server: none is used before
+        its histories were taken in, so that these are not older than any answer."""
+        return self._there.histories
 
     high_water_mark = blocking(AsyncLogReader.high_water_mark)
     high_water_marks = blocking(AsyncLogReader.high_water_marks)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from typing import assert_never
+from uuid import UUID
 
+from waltz.cluster.histories import Histories
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import (
     ClientId,
@@ -31,6 +33,15 @@ from waltz.wire.fed import FedRun, next_of
 from waltz.wire.message import Message
 
 
+def check_read(histories: Histories, partition_id: PartitionId, history: UUID, end: int) -> None:
+    """Raises HistoryChangedError: what was read of `history`, up to before `end`, is not in the log
+    that has these histories."""
+    remedy = "Nothing that the log has there now was read. Read the whole range anew."
+    histories.check(
+        partition_id, history, end - 1, who="the reader", another_log=remedy, abandoned=remedy
+    )
+
+
 class FeedPhase(Enum):
     MOUNTING = "mount request sent"
     NOT_READY = "the server is not ready; mount again later"
@@ -41,11 +52,20 @@ class FeedCursor:
     """The feed from `first` to before `end`, or for ever if that is None."""
 
     def __init__(
-        self, client_id: ClientId, partition_id: PartitionId, first: int, end: int | None
+        self,
+        client_id: ClientId,
+        partition_id: PartitionId,
+        first: int,
+        end: int | None,
+        history: UUID | None = None,
     ) -> None:
+        """`history`: the one to which the whole range belonged when it was planned."""
         self.position = first
         self.trouble: str | None = None
         """The last refusal of a server to send the record at `position`; None: none was refused."""
+        self.history = history
+        """The history of what comes now; None: nobody could tell it."""
+        self._is_planned = history is not None
         self.phase = FeedPhase.MOUNTING
         self.client_id = client_id
         self._partition_id = partition_id
@@ -61,6 +81,15 @@ class FeedCursor:
     def is_caught_up(self) -> bool:
         """Whether silence means that there is nothing new."""
         return self.phase is FeedPhase.MOUNTED
+
+    def go_on_with(self, histories: Histories) -> None:
+        """Take note that the next connection brings a log with these histories. Raises
+        HistoryChangedError: it has others in the place of transactions that were read, or
+        planned."""
+        if self.history is not None:
+            end = self.position if self.end is None or not self._is_planned else self.end
+            check_read(histories, self._partition_id, self.history, end)
+        self.history = histories.current
 
     def mount(self, generation: Generation, connection_sequence: int) -> MountRequest:
         """Return what to send first on a connection, and again after a server was not ready."""

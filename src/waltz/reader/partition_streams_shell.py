@@ -104,6 +104,12 @@ class PartitionStreams:
             if self.error is not None:  # closing ends those that it knows
                 connection.close()
                 raise self.error
+            if (histories := self._source.histories) is not None:
+                try:
+                    cursor.go_on_with(histories)
+                except BaseException:
+                    connection.close()
+                    raise
             owner = self._source.current.partitions.get(partition_id)
             if owner is None or owner[0] != address:
                 # It has moved while the connection was opened; from now on `change_view` tells.

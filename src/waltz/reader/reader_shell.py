@@ -17,6 +17,7 @@ from uuid import UUID
 
 from waltz.arrays import np
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import UNRESTORED, Connections
@@ -40,7 +41,7 @@ from waltz.limits import (
     READER_FETCHES_IN_FLIGHT_MAX,
     READER_SECONDS_MAX,
 )
-from waltz.reader.followed_feed import FeedCursor
+from waltz.reader.followed_feed import FeedCursor, check_read
 from waltz.reader.partition_streams_shell import PartitionStreams, out_of_time
 from waltz.reader.transaction_columns import (
     BlockData,
@@ -109,6 +110,7 @@ class AsyncLogReader:
             discovery,
             self._change_view,
             self._change_cluster,
+            _take_histories,
         )
         self._retry_policy = retry_policy or RetryReads()
         label = check_label(ClientLabel(name, instance, program)) if name else None
@@ -175,6 +177,13 @@ class AsyncLogReader:
         self._check_started()
         return self._source.current.cluster_key
 
+    @property
+    def histories(self) -> Histories:
+        """The histories of the log. As of the newest connection to a server: none is used before
+        its histories were taken in, so that these are not older than any answer."""
+        self._check_started()
+        return self._source.histories or Histories(self.cluster_key)
+
     def _check_started(self) -> None:
         if self._requests is None:
             raise LocalProtocolError(NOT_STARTED)
@@ -228,14 +237,17 @@ class AsyncLogReader:
         end: int,
         *,
         wants_data: WantsData | None = None,
+        history: UUID | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Yield the transactions from `first` to `end` - 1: dense, in order, complete.
 
         Fetches ahead. With `wants_data`, a function of many headers that says for which of them
         the data is wanted, only that data is fetched, one by one; the others' is empty. That pays
-        where few are wanted. Raises NotFoundError: no such partition, or the log ends before
-        `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a
-        range; ClientAheadError; AttestationError: as `require_attested`.
+        where few are wanted. `history` is the one to which the range belonged when it was planned;
+        None: whichever it is now. Raises NotFoundError: no such partition, or the log ends before
+        `end`; UnavailableError: no progress for `timeout_seconds`; LocalProtocolError: not a range;
+        ClientAheadError; HistoryChangedError: a restore has replaced what was read, or planned;
+        AttestationError: as `require_attested`.
         """
         if not 0 <= first <= end:
             raise LocalProtocolError(
@@ -245,7 +257,7 @@ class AsyncLogReader:
         if wants_data is not None and self._attested is not None:
             raise LocalProtocolError("what is attested is read with all data: give no `wants_data`")
         self._check_partition(partition_id)
-        found = self._read(PartitionId(partition_id), first, end, wants_data)
+        found = self._read(PartitionId(partition_id), first, end, wants_data, history)
         return self._proven(PartitionId(partition_id), found, waits=False)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
@@ -278,13 +290,14 @@ class AsyncLogReader:
         first: int,
         end: int | None,
         wants_data: WantsData | None = None,
+        history: UUID | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
         """Join runs of the feed, whose bodies are fetched ahead, into what is yielded."""
         if first == end:
             return
         client_id = await self._take_client_id()
         fetching: _Ahead = asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
-        cursor = FeedCursor(client_id, partition_id, first, end)
+        cursor = FeedCursor(client_id, partition_id, first, end, history)
         feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching, wants_data))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
@@ -343,8 +356,9 @@ class AsyncLogReader:
                     continue
                 for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
                     rows = slice(start, start + READER_FETCH_ROWS_MAX)
+                    part = fed[rows]
                     fetch = asyncio.create_task(
-                        self._fetch(partition_id, fed[rows], is_wanted[rows])
+                        self._fetch(partition_id, part, is_wanted[rows], cursor.history)
                     )
                     try:
                         await fetching.put(fetch)
@@ -353,9 +367,14 @@ class AsyncLogReader:
                         raise
 
     async def _fetch(
-        self, partition_id: PartitionId, fed: FedRun, is_wanted: NDArray[np.bool_]
+        self,
+        partition_id: PartitionId,
+        fed: FedRun,
+        is_wanted: NDArray[np.bool_],
+        history: UUID | None,
     ) -> TransactionColumns:
-        """Return the run with the data of those that are wanted; that of the others is empty."""
+        """Return the run, which was fed of `history`, with the data of those that are wanted; that
+        of the others is empty. Raises HistoryChangedError: the data is of another history."""
         assert self._requests is not None, "started"
         first = fed.first_transaction_id
         places = np.flatnonzero(is_wanted).tolist()
@@ -367,6 +386,8 @@ class AsyncLogReader:
             raise out_of_time(
                 self._timeout_seconds, partition_id, f"data from transaction {first} on"
             ) from None
+        if history is not None:
+            check_read(self.histories, partition_id, history, first + len(fed))
         data = [b""] * len(fed)
         for place, body in zip(places, bodies, strict=True):
             data[place] = body
@@ -415,6 +436,10 @@ class AsyncLogReader:
             self._requests.stop(self._streams.error)
         if self._connections is not None:
             self._connections.stop()
+
+
+def _take_histories(_: Histories) -> None:
+    """Each read looks at the histories for itself, as far as it has come."""
 
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:

@@ -20,6 +20,7 @@ from waltz.cluster.cluster_shell import (
     read_replica_assignments,
     read_store_params,
 )
+from waltz.cluster.histories import Histories
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.server_assignment import MembershipRead
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
@@ -95,6 +96,7 @@ from waltz.wire.discovery_protocol import (
     PartitionProblemsRequest,
     TopologyRequest,
 )
+from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
@@ -193,6 +195,7 @@ class Server:
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
+        self._histories: Histories
         self._ended: asyncio.Future[None] | None = None
         self._is_stopping = False
 
@@ -231,6 +234,7 @@ class Server:
             await self._listener.close()
             raise
         assert self._membership.server_id is not None, "started"
+        self._histories = Histories.kept(params.cluster_key, self._membership.histories)
         if self._config.watches_coordinator:
             self._coordinator.start()
         self._clients.begin(
@@ -240,6 +244,7 @@ class Server:
                 str(self._config.advertised or self.address),
                 self._config.idle_seconds,
                 self._config.restore_seconds,
+                history=self._histories.current if self._histories.restores else None,
             )
         )
         logger.info(
@@ -386,6 +391,8 @@ class Server:
             return self._directory.told()
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
+        if isinstance(message, HistoriesRequest):
+            return HistoriesAnswer(message.request_number, self._histories.to_tell())
         if isinstance(message, GrowthRequest):
             return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
         if isinstance(message, HoldRequest):

@@ -62,6 +62,9 @@ INVALID_TABLES: Final = "WALTZ-2015"
 TABLES_CONFLICT: Final = "WALTZ-2016"
 """Another run has added to the tables; running again continues from there."""
 
+HISTORY_CHANGED: Final = "WALTZ-2017"
+"""The log was restored from an archive, and no longer has what was read or written."""
+
 NO_JAVA: Final = "WALTZ-3001"
 
 

@@ -1,7 +1,7 @@
 """An archive: the log, verbatim, in Parquet files that any program can open, and their proof.
 
     DIRECTORY/archive.json                          format, cluster key
-    DIRECTORY/manifests/00000000000000000007.json   files added by the eighth commit
+    DIRECTORY/manifests/00000000000000000007.json   files added by the eighth commit, their history
     DIRECTORY/partition=P/FIRST-END-xxxxxxxx.parquet
 
 A file exists for readers once a manifest names it. Manifests are only ever added, each under the
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from waltz import Histories
 from waltz.errors import (
     ConfigurationError,
     CorruptionError,
@@ -30,12 +31,19 @@ from waltz.errors import (
 )
 from waltz.spark.block_digests import Block
 from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE, OUTSIDE_LOG
+from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
 from waltz.types import PartitionId, TransactionId
 
 FORMAT: Final = 1
 HEAD: Final = "archive.json"
 MANIFESTS: Final = "manifests"
+HISTORY: Final = "history"
+"""The key of a manifest that names the history of its files; missing: the first one."""
+REMEDY: Final = (
+    "Nothing was archived or read. Keep the archive, which has what the log has lost, and archive"
+    " into another directory"
+)
 ORPHAN_SECONDS_MIN: Final = 24 * 3600.0
 """Age in seconds from which a file that no manifest names belongs to no running writer any more."""
 
@@ -84,14 +92,24 @@ class Contents:
 
     commits: int
     files: tuple[ArchivedFile, ...]
+    history: UUID | None = None
+    """The history of the log as of the last commit; None: the first one."""
 
     def next_ids(self) -> dict[PartitionId, TransactionId]:
         """Return the next transaction of each archived partition."""
         return {each.range.partition_id: each.range.end for each in self.files}
 
-    def expect_in_log(self, marks: Mapping[PartitionId, TransactionId]) -> None:
-        """Check that the log has all that is archived. Raises NotFoundError: it has less, and has
-        lost data."""
+    def expect_in_log(
+        self, marks: Mapping[PartitionId, TransactionId], histories: Histories, directory: Path
+    ) -> None:
+        """Check that the log has all that is archived in `directory`.
+
+        Raises HistoryChangedError: it was restored, and has others in the place of some;
+        NotFoundError: it has less, and has lost data.
+        """
+        expect_history(
+            histories, self.history, self.next_ids(), who=f"the archive {directory}", remedy=REMEDY
+        )
         for partition_id, end in sorted(self.next_ids().items()):
             if partition_id in marks and end > marks[partition_id] + 1:
                 raise NotFoundError(
@@ -125,10 +143,11 @@ class _Following:
 
     def __init__(self, contents: Contents) -> None:
         self.commits = contents.commits
+        self.history = contents.history
         self._files = list(contents.files)
         self._next_ids = contents.next_ids()
 
-    def add(self, added: Iterable[ArchivedFile]) -> None:
+    def add(self, added: Iterable[ArchivedFile], history: UUID | None) -> None:
         """Take one more commit. Raises CorruptionError as `followed`."""
         for each in sorted(added, key=_place):
             wanted = each.range
@@ -145,19 +164,22 @@ class _Following:
             self._next_ids[wanted.partition_id] = wanted.end
             self._files.append(each)
         self.commits += 1
+        self.history = history
 
     def contents(self) -> Contents:
-        return Contents(self.commits, tuple(sorted(self._files, key=_place)))
+        return Contents(self.commits, tuple(sorted(self._files, key=_place)), self.history)
 
 
-def followed(contents: Contents, added: Iterable[ArchivedFile]) -> Contents:
-    """Return `contents` with one more commit.
+def followed(
+    contents: Contents, added: Iterable[ArchivedFile], history: UUID | None = None
+) -> Contents:
+    """Return `contents` with one more commit, of `history`; None: the first one.
 
     Raises CorruptionError: a file does not begin where its partition has ended, or its blocks are
     not its run.
     """
     following = _Following(contents)
-    following.add(added)
+    following.add(added, history)
     return following.contents()
 
 
@@ -231,21 +253,26 @@ class Archive:
                 self._expect_no_later(following.commits)
                 return following.contents()
             try:
-                files = [ArchivedFile.decode(entry) for entry in json.loads(text)["files"]]
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                manifest = json.loads(text)
+                files = [ArchivedFile.decode(entry) for entry in manifest["files"]]
+                history = UUID(manifest[HISTORY]) if HISTORY in manifest else None
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise CorruptionError(f"{INVALID_ARCHIVE} {path} is damaged: {error!r}") from error
-            following.add(files)
+            following.add(files, history)
 
-    def commit(self, before: Contents, added: Sequence[ArchivedFile]) -> Contents:
-        """Add files to `before`, all or none, and return the new contents.
+    def commit(
+        self, before: Contents, added: Sequence[ArchivedFile], history: UUID | None = None
+    ) -> Contents:
+        """Add files of `history` to `before`, all or none, and return the new contents.
 
         Their bytes are durable already. Raises VersionConflictError: another writer has committed
         in between, so these files are not wanted; CorruptionError as `followed`.
         """
-        contents = followed(before, added)
+        contents = followed(before, added, history)
+        of = {} if history is None else {HISTORY: str(history)}
         path = self._manifest(before.commits)
         try:
-            _write_new(path, {"files": [each.encode() for each in sorted(added, key=_place)]})
+            _write_new(path, {**of, "files": [each.encode() for each in sorted(added, key=_place)]})
         except FileExistsError:
             raise VersionConflictError(
                 f"{ARCHIVE_CONFLICT} another run has added to {self.directory}; run again"

@@ -1,8 +1,9 @@
 """The progress of a stream, and the end of its next micro-batch. Pure: no Spark.
 
 A stream's offset is that of a batch read, next transaction ID per partition, together with the
-cluster's key: Spark keeps it in the checkpoint as JSON, and a checkpoint must not be continued on
-another log. A partition that an offset lacks is at its first transaction: it was added later.
+cluster's key, and with the history of the log if a restore has begun one: Spark keeps it in the
+checkpoint as JSON, and a checkpoint must not be continued on another log. A partition that an
+offset lacks is at its first transaction: it was added later.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from waltz import Histories
 from waltz.errors import ConfigurationError, NotFoundError
 from waltz.spark.codes import CLUSTER_CHANGED, INVALID_CHECKPOINT, OUTSIDE_LOG
+from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, TransactionRange
 from waltz.types import PartitionId, TransactionId
 
 CLUSTER: Final = "cluster"
-"""The key of an offset that is no partition."""
+HISTORY: Final = "history"
+"""The keys of an offset that are no partitions."""
+
+REMEDY: Final = (
+    "Nothing was read. Use another checkpoint, and a target without the rows of those transactions"
+)
 
 NextIds = Mapping[PartitionId, TransactionId]
 """Next transaction ID to read, per partition."""
@@ -40,6 +48,8 @@ class Progress:
 
     cluster_key: UUID
     next_ids: NextIds
+    history: UUID | None = None
+    """The history that was read; None: the first one."""
 
     def next_id(self, partition_id: PartitionId) -> TransactionId:
         return self.next_ids.get(partition_id, FIRST_TRANSACTION_ID)
@@ -47,15 +57,17 @@ class Progress:
     def encode(self) -> dict[str, str | int]:
         """Return the content for a checkpoint: text and numbers, partitions in order."""
         positions = {str(each): self.next_ids[each] for each in sorted(self.next_ids)}
-        return {CLUSTER: str(self.cluster_key), **positions}
+        history = {} if self.history is None else {HISTORY: str(self.history)}
+        return {CLUSTER: str(self.cluster_key), **history, **positions}
 
     @classmethod
     def decode(cls, offset: Mapping[str, object]) -> Progress:
         """Return the progress of a checkpoint. Raises ConfigurationError: it is not one of a
         log."""
-        positions = {key: value for key, value in offset.items() if key != CLUSTER}
+        positions = {key: value for key, value in offset.items() if key not in (CLUSTER, HISTORY)}
         try:
             key = UUID(str(offset[CLUSTER]))
+            history = UUID(str(offset[HISTORY])) if HISTORY in offset else None
             next_ids = {
                 PartitionId(int(partition)): _transaction_id(value)
                 for partition, value in positions.items()
@@ -65,7 +77,7 @@ class Progress:
                 f"{INVALID_CHECKPOINT} the checkpoint has the offset {dict(offset)!r:.200};"
                 " expected a cluster's key and a transaction ID per partition"
             ) from None
-        return cls(key, next_ids)
+        return cls(key, next_ids, history)
 
     def expect_cluster(self, cluster_key: UUID, address: str) -> None:
         """Check the cluster. Raises ConfigurationError: `address` leads to another one now."""
@@ -74,6 +86,11 @@ class Progress:
                 f"{CLUSTER_CHANGED} {address} leads to cluster {cluster_key}; the checkpoint was"
                 f" made on {self.cluster_key}. Use another checkpoint for another log"
             )
+
+    def expect_history(self, histories: Histories) -> None:
+        """Check that the log has what was read. Raises HistoryChangedError: it was restored from an
+        archive that has less."""
+        expect_history(histories, self.history, self.next_ids, who="the checkpoint", remedy=REMEDY)
 
     def ranges_to(self, end: Progress) -> list[TransactionRange]:
         """Return the ranges between two offsets, partitions in order, empty ranges left out."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import waltz
+from waltz import Histories
 from waltz.errors import ConfigurationError
 from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
@@ -76,7 +77,8 @@ class WaltzReader(DataSourceReader):
         options = self._options
         archive = Archive.open(options.archive) if options.archive is not None else None
         contents = NOTHING_ARCHIVED if archive is None else archive.contents()
-        cluster_key, marks = self._marks(archive, contents)
+        histories, marks = self._marks(archive, contents)
+        cluster_key = histories.cluster_key
         starting, ending = self._ends(cluster_key, marks)
         ranges = resolve_ranges(
             starting,
@@ -88,7 +90,7 @@ class WaltzReader(DataSourceReader):
         tasks: list[InputPartition] = []
         for each in split_ranges(_cut(ranges, archived_to), task_count_min=options.task_count_min):
             if each.first >= archived_to.get(each.partition_id, 0):
-                tasks.append(WaltzInputPartition(each, cluster_key))
+                tasks.append(WaltzInputPartition(each, cluster_key, histories.current))
                 continue
             assert options.archive is not None
             tasks += [
@@ -117,8 +119,8 @@ class WaltzReader(DataSourceReader):
 
     def _marks(
         self, archive: Archive | None, contents: Contents
-    ) -> tuple[UUID, dict[PartitionId, TransactionId]]:
-        """Return the cluster's key and the last transactions of the partitions that are read."""
+    ) -> tuple[Histories, dict[PartitionId, TransactionId]]:
+        """Return the log's histories and the last transactions of the partitions that are read."""
         selected = self._options.partitions
         if self._access is None:
             assert archive is not None
@@ -130,14 +132,16 @@ class WaltzReader(DataSourceReader):
                         f" {archive.directory} has {', '.join(map(str, sorted(ends))) or 'none'}"
                     )
             wanted = ends if selected is None else selected
-            return archive.cluster_key, {each: TransactionId(ends[each] - 1) for each in wanted}
+            marks = {each: TransactionId(ends[each] - 1) for each in wanted}
+            return Histories(archive.cluster_key), marks
         with self._access.opened() as log:
             if archive is not None:
                 archive.expect_cluster(log.cluster_key)
             partition_ids = select_partitions(selected, log.partition_count)
             marks = log.high_water_marks(partition_ids)
-            contents.expect_in_log(marks)
-            return log.cluster_key, marks
+            if archive is not None:
+                contents.expect_in_log(marks, log.histories, archive.directory)
+            return log.histories, marks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""

@@ -21,7 +21,8 @@ import waltz
 from waltz import ClusterNotes, WaltzClient, WaltzClientCallbacks
 from waltz.errors import ConfigurationError, OperationTimeoutError, VersionConflictError
 from waltz.spark.codes import ROWS_CHANGED
-from waltz.spark.sink_checkpoint import SinkCheckpoint, expect_cluster
+from waltz.spark.followed_history import later_history
+from waltz.spark.sink_checkpoint import SinkCheckpoint, WrittenLog, expect_cluster, expect_log
 from waltz.spark.sink_progress import (
     TaskIdentity,
     TaskProgress,
@@ -65,34 +66,46 @@ class OpenNotes(Protocol):
 @dataclass(frozen=True)
 class SinkAccess:
     """Opens the log and the cluster's notes, wherever a task runs; `cluster_key` is the key of the
-    only cluster that may be written to, None for any."""
+    only cluster that may be written to, None for any; `log` the log that a write has begun with."""
 
     cluster: str
     tls: TlsSettings = field(default_factory=TlsSettings)
     cluster_key: UUID | None = None
+    log: WrittenLog | None = None
     open_client: OpenClient = waltz.open_client
     open_notes: OpenNotes = waltz.open_notes
 
     def bound(self, checkpoint: str | None = None) -> SinkAccess:
-        """Return access to the cluster that answers now, and to no other; asked once per write or
+        """Return access to the log that answers now, and to no other; asked once per write or
         batch, before any task. `checkpoint` is a stream's, as Spark's option has it.
 
-        Raises HistoryChangedError: it is not the cluster of `cluster_key`, or of the checkpoint;
-        ConfigurationError; as `open_notes`.
+        Raises HistoryChangedError: it is not the cluster of `cluster_key`, or not the log of the
+        checkpoint; ConfigurationError; as `open_notes`.
         """
         with self.open_notes(self.cluster, tls=self.tls) as notes:
-            found = notes.read_cluster_key()
-        self.expect(lambda: found)
+            histories = notes.read_histories()
+        found = WrittenLog(histories.cluster_key, later_history(histories))
+        self.expect(lambda: found.cluster_key)
         kept = None if checkpoint is None else SinkCheckpoint.at(checkpoint)
         if kept is not None:
             kept.bind(found, self.cluster)
-        return replace(self, cluster_key=found)
+        return replace(self, cluster_key=found.cluster_key, log=found)
 
     def expect(self, read: Callable[[], UUID]) -> None:
         """Check the cluster's key, as `read` returns it. Raises HistoryChangedError: it is another
         one."""
         if self.cluster_key is not None:
             expect_cluster(read(), self.cluster_key, self.cluster)
+
+    def expect_log(self, notes: ClusterNotes) -> None:
+        """Check that the log is the one that the write has begun with. Raises HistoryChangedError:
+        another cluster, or the log was restored since."""
+        if self.log is not None:
+            histories = notes.read_histories()
+            found = WrittenLog(histories.cluster_key, later_history(histories))
+            expect_log(found, self.log, self.cluster)
+        else:
+            self.expect(notes.read_cluster_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
     waiting = iter(batches)
     first = next((batch for batch in waiting if len(batch)), None)
     with access.open_notes(access.cluster, tls=access.tls) as notes:
-        access.expect(notes.read_cluster_key)
+        access.expect_log(notes)
         if first is None and current(notes.read(identity.note), identity) is None:
             return TaskRows(0, 0)
         state = LoggedRows(identity, notes)

@@ -20,10 +20,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import waltz
-from waltz import LogReader
+from waltz import Histories, LogReader
 from waltz.errors import WaltzError
 from waltz.spark.byte_limit import admit_bytes, data_lengths
 from waltz.spark.decoding import RowDecoding, decoded
+from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
 from waltz.spark.progress import NextIds, Progress, admit, available
 from waltz.spark.row_times import offsets_from
@@ -59,7 +60,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, str | int]:
         """Return the start of a new query. Raises WaltzError, its text led by a code."""
         if self._initial is None:  # Spark asks twice, and the log may grow in between
-            cluster_key, marks = self._marks()
+            histories, marks = self._marks()
+            cluster_key = histories.cluster_key
             starting = self._options.starting
             if (moment := self._options.starting_time) is not None:
                 with self._access.opened_times(cluster_key) as times:
@@ -77,6 +79,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
                     for partition_id, mark in marks.items()
                 },
+                later_history(histories),
             )
         return self._initial.encode()
 
@@ -92,8 +95,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far the next micro-batch goes. Raises WaltzError, its text led by a code."""
         options = self._options
         progress = Progress.decode(start)
-        cluster_key, marks = self._marks()
-        progress.expect_cluster(cluster_key, self._access.cluster)
+        histories, marks = self._marks()
+        progress.expect_cluster(histories.cluster_key, self._access.cluster)
+        progress.expect_history(histories)
         ends = available(progress, _next_ids(marks), fail_on_data_loss=options.fail_on_data_loss)
         if self._target is not None:
             ends = {
@@ -108,7 +112,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             admitted = self._within_bytes(progress, admitted, options.trigger_bytes_max)
         # Partitions that are not read any more keep their place.
         reached = {**progress.next_ids, **admitted}
-        return Progress(cluster_key, reached).encode()
+        return Progress(histories.cluster_key, reached, later_history(histories)).encode()
 
     def _within_bytes(self, start: Progress, ends: NextIds, bytes_max: int) -> NextIds:
         """Return the end of a batch of at most `bytes_max` bytes. Only the log knows the sizes, so
@@ -129,8 +133,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, str | int]:
         """Return the end of the log, so that the query's progress shows how far it is behind."""
-        cluster_key, marks = self._marks()
-        return Progress(cluster_key, _next_ids(marks)).encode()
+        histories, marks = self._marks()
+        reached = Progress(histories.cluster_key, _next_ids(marks), later_history(histories))
+        return reached.encode()
 
     def prepareForTriggerAvailableNow(self) -> None:
         _, marks = self._marks()
@@ -144,7 +149,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Progress.decode(start), Progress.decode(end)
         last.expect_cluster(first.cluster_key, self._access.cluster)
         tasks = split_ranges(first.ranges_to(last), task_count_min=self._options.task_count_min)
-        return [WaltzInputPartition(each, last.cluster_key) for each in tasks]
+        history = last.history or last.cluster_key
+        return [WaltzInputPartition(each, last.cluster_key, history) for each in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
@@ -166,8 +172,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Without the connection, which never travels."""
         return {**self.__dict__, "_log": None}
 
-    def _marks(self) -> tuple[Any, dict[PartitionId, TransactionId]]:
-        """Return the cluster's key and the high-water marks of the partitions that are read."""
+    def _marks(self) -> tuple[Histories, dict[PartitionId, TransactionId]]:
+        """Return the log's histories and the high-water marks of the partitions that are read."""
         options = self._options
         with coded_errors(self._access.cluster):
             try:
@@ -176,7 +182,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._log = access.open_reader(access.cluster, tls=access.tls)
                 log = self._log
                 selected = select_partitions(options.partitions, log.partition_count)
-                return log.cluster_key, log.high_water_marks(selected)
+                marks = log.high_water_marks(selected)
+                return log.histories, marks
             except WaltzError:
                 self.stop()  # the next question finds its own way
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -19,14 +19,22 @@ from pyspark.sql.datasource import InputPartition
 
 import waltz
 from waltz import LogReader, LogTimes, ReplicaReader, TransactionColumns, WantsData
-from waltz.errors import ConfigurationError, NotFoundError, RemoteProtocolError, WaltzError
+from waltz.errors import (
+    ConfigurationError,
+    HistoryChangedError,
+    NotFoundError,
+    RemoteProtocolError,
+    WaltzError,
+)
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
+    HISTORY_CHANGED,
     INCOMPLETE_READ,
     READ_FAILED,
     UNAVAILABLE,
     has_code,
 )
+from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.row_filter import ALL, Intervals
 from waltz.spark.row_times import with_times, without_times
@@ -41,6 +49,8 @@ from waltz.spark.schema import (
     regroup,
 )
 from waltz.types import PartitionId, TlsSettings, TransactionId
+
+REMEDY: Final = "Nothing was read. Read again"
 
 
 class OpenReader(Protocol):
@@ -57,10 +67,11 @@ class OpenReplicas(Protocol):
 
 @dataclass(frozen=True)
 class WaltzInputPartition(InputPartition):
-    """One task: a range, and the cluster it was planned on."""
+    """One task: a range, and the cluster and the history it was planned on; None: any."""
 
     range: TransactionRange
     cluster_key: UUID
+    history: UUID | None = None
 
 
 @contextmanager
@@ -72,6 +83,8 @@ def coded_errors(cluster: str) -> Iterator[None]:
         if has_code(error):
             raise
         code = UNAVAILABLE if error.retryable else READ_FAILED
+        if isinstance(error, HistoryChangedError):
+            code = HISTORY_CHANGED
         raise type(error)(f"{code} cluster {cluster}: {error}") from error
 
 
@@ -139,17 +152,24 @@ class LogAccess:
         *,
         rows_max: int,
         headers: Intervals = ALL,
+        history: UUID | None = None,
     ) -> Iterator[Any]:
         """Yield `wanted` as Arrow record batches of the columns in `schema`, dense and whole but
         for the rows with other headers. Data that is in neither is not fetched (PS-06).
 
         If all columns follow from the places of the transactions, no transaction is read: the log
         is asked for its mark alone, so one that no replica can give is a row as others are.
-        Raises as `opened`; NotFoundError: the log ends before `wanted` does.
+        `history` is the one that the read was planned on, None for any. Raises as `opened`;
+        NotFoundError: the log ends before `wanted` does; HistoryChangedError: it was restored, and
+        has others in the place of `wanted`.
         """
         if headers == ALL and PLACE_COLUMNS.issuperset(schema.names):
             with self.opened(cluster_key) as log:
-                _expect_in_log(wanted, log.high_water_mark(wanted.partition_id))
+                mark = log.high_water_mark(wanted.partition_id)
+                planned = {wanted.partition_id: wanted.end}
+                if history is not None:
+                    expect_history(log.histories, history, planned, who="the plan", remedy=REMEDY)
+                _expect_in_log(wanted, mark)
             rows = min(rows_max, PLACE_ROWS_MAX)
             for first in range(wanted.first, wanted.end, rows):
                 places = Places(TransactionId(first), min(rows, wanted.end - first))
@@ -161,7 +181,13 @@ class LogAccess:
         elif headers != ALL:
             wants_data = headers.mask
         with self.opened(cluster_key) as log:
-            columns = log.read(wanted.partition_id, wanted.first, wanted.end, wants_data=wants_data)
+            columns = log.read(
+                wanted.partition_id,
+                wanted.first,
+                wanted.end,
+                wants_data=wants_data,
+                history=history,
+            )
             yield from regroup(
                 (
                     _wanted_rows(wanted.partition_id, each, schema, headers)
@@ -203,9 +229,11 @@ def read_task(
     """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
     # Spark calls this once even for a plan without any task.
     if isinstance(task, WaltzInputPartition):
-        wanted, key = task.range, task.cluster_key
+        wanted, key, history = task.range, task.cluster_key, task.history
         inner = without_times(schema)
-        batches = access.read(key, wanted, inner, rows_max=rows_max, headers=headers)
+        batches = access.read(
+            key, wanted, inner, rows_max=rows_max, headers=headers, history=history
+        )
         yield from access.with_times(key, wanted.partition_id, batches, schema)
 
 

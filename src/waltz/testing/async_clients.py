@@ -17,6 +17,7 @@ from uuid import UUID
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.engine_shell import ClientEngine
+from waltz.cluster.histories import Histories
 from waltz.errors import ClientClosedError
 from waltz.reader.reader_shell import AsyncLogReader, WantsData
 from waltz.reader.transaction_columns import TransactionColumns
@@ -118,6 +119,10 @@ class AsyncTestReader(FaceForLoops[AsyncLogReader], AsyncLogReader):
     def cluster_key(self) -> UUID:
         return self._there.cluster_key
 
+    @property
+    def histories(self) -> Histories:
+        return self._there.histories
+
     def read(
         self,
         partition_id: int,
@@ -125,8 +130,11 @@ class AsyncTestReader(FaceForLoops[AsyncLogReader], AsyncLogReader):
         end: int,
         *,
         wants_data: WantsData | None = None,
+        history: UUID | None = None,
     ) -> AsyncGenerator[TransactionColumns, None]:
-        return self._iterate(self._there.read(partition_id, first, end, wants_data=wants_data))
+        return self._iterate(
+            self._there.read(partition_id, first, end, wants_data=wants_data, history=history)
+        )
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
         return self._iterate(self._there.follow(partition_id, first))

@@ -38,6 +38,7 @@ from waltz.wire.fields import (
     Pair,
     Reader,
 )
+from waltz.wire.history_protocol import HISTORY_MESSAGES
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
 from waltz.wire.message import (
     Audience,
@@ -442,6 +443,7 @@ CLIENT_CODEC: Final = Codec(
         *REPORT_MESSAGES,
         *CLIENTS_MESSAGES,
         *CUT_MESSAGES,
+        *HISTORY_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

@@ -76,6 +76,9 @@ class Feature(IntEnum):
     are if it is asked."""
     CUTS = 5
     """Holds back what its partitions know of further commits, if it is a server; tools may ask."""
+    HISTORY = 6
+    """Names the newest history of the log in its handshake, and tells all if asked, if it is a
+    server; a client may ask."""
 
 
 FEATURES: Final = frozenset(Feature)

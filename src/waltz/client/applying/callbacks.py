@@ -47,17 +47,18 @@ class WaltzClientCallbacks(ABC):
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:
         """Return what `keep_client_history` was given; None if it was not called for the partition.
 
-        An application that defines both is bound to its cluster: before anything is applied the
-        client checks that the cluster is the same, and ends with HistoryChangedError if not. None,
-        the default, stands for the history of any cluster.
+        An application that defines both is bound to its log: before anything is applied the client
+        checks that the cluster is the same, and that no restore has ended the history before the
+        application's mark, and ends with HistoryChangedError if not. None, the default, stands for
+        the first history of any cluster.
         """
         return None
 
     def keep_client_history(
         self, partition_id: PartitionId, history: UUID, before: UUID | None
     ) -> None:
-        """Store `history` next to the mark, if the stored one is still `before`; do nothing if
-        not."""
+        """Store `history` next to the mark, if the stored one is still `before` and the mark is
+        still what `get_client_high_water_mark` returned last; do nothing if not."""
 
     def apply_transaction(self, transaction: Transaction) -> None:
         """Apply one transaction. An application defines this or `apply_transactions`.

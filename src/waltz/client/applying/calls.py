@@ -16,15 +16,18 @@ from uuid import UUID
 
 from waltz.client.appends.submission import Submission
 from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
-from waltz.client.applying.histories import Histories
 from waltz.client.applying.transactions import Transactions
 from waltz.client.transaction import PlainAppend, Transaction
+from waltz.cluster.histories import Histories
 from waltz.errors import ClientClosedError, LocalProtocolError, PostponedError
 from waltz.types import PartitionId, TransactionId
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+TAKE_OVER_RETRY_SECONDS: Final = 0.1
+"""Time until an application is asked again whose mark has moved while it took over a history."""
 
 _CALLED_BY: ContextVar[object] = ContextVar("waltz_called_by", default=None)
 
@@ -73,11 +76,11 @@ def load_mark(
     partition_id: PartitionId,
     partition_count: int,
 ) -> LoadedMark:
-    """Ask the application for its mark, and check that everything it has applied is of this
-    cluster.
+    """Ask the application for its mark, check that all it has applied is of this log, and let it
+    take over the history of what follows.
 
-    Raises HistoryChangedError: it is of another cluster, or of a part of the log that was
-    rewritten.
+    Raises HistoryChangedError: it is of another cluster, or of a part of the log that a restore has
+    ended; PostponedError: another process has changed the mark, or the history, meanwhile.
     """
     mark = callbacks.get_client_high_water_mark(partition_id)
     keeps = getattr(type(callbacks), "get_client_history", _KEEPS_NO_HISTORY)
@@ -85,19 +88,29 @@ def load_mark(
         return LoadedMark(mark, None)
 
     def check_others() -> None:
+        """One partition that may not go on is enough: none of the others does."""
+        seen: Mapping[PartitionId, int] = getattr(callbacks, "seen_high_water_marks", {})
         for other in map(PartitionId, range(partition_count)):
-            histories.check(other, callbacks.get_client_history(other))
+            histories.check(other, callbacks.get_client_history(other), seen.get(other))
 
-    current = histories.current(partition_id)
+    current = histories.current
     stored = callbacks.get_client_history(partition_id)
     histories.check(partition_id, stored, mark)
+    if stored == current:
+        return LoadedMark(mark, stored)
+    check_others()
+    callbacks.keep_client_history(partition_id, current, stored)
+    # Read again: another process, at another cluster, may have written its history first, or one
+    # that has not noticed the restore may have gone on.
+    mark = callbacks.get_client_high_water_mark(partition_id)
+    stored = callbacks.get_client_history(partition_id)
+    histories.check(partition_id, stored, mark)
+    check_others()
     if stored != current:
-        check_others()
-        callbacks.keep_client_history(partition_id, current, stored)
-        # Read again: another process, at another cluster, may have written its history first.
-        stored = callbacks.get_client_history(partition_id)
-        histories.check(partition_id, stored, mark)
-        check_others()
+        raise PostponedError(
+            f"the mark of partition {partition_id} moved while history {current} was taken over",
+            TAKE_OVER_RETRY_SECONDS,
+        )
     return LoadedMark(mark, stored)
 
 
@@ -112,6 +125,21 @@ class ApplyOutcome:
     last_transaction_id: TransactionId
     error: Exception | None = None
     is_alone: bool = False
+
+
+def follow_on(
+    callbacks: WaltzClientCallbacks,
+    histories: Histories,
+    transactions: Transactions,
+    partition_count: int,
+) -> ApplyOutcome | None:
+    """Let the application take over the history of `transactions`, which it is about to apply; an
+    outcome if it may not, or fails."""
+    try:
+        load_mark(callbacks, histories, transactions.partition_id, partition_count)
+    except Exception as error:  # as when applying
+        return ApplyOutcome(TransactionId(transactions.first_transaction_id - 1), error)
+    return None
 
 
 def apply_in_order(

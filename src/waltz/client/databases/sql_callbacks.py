@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -71,6 +71,8 @@ class _Progress:
     readings: int = 0
     found: UUID | None = None
     """The history stored next to the mark when the mark was read last; None if none was stored."""
+    found_mark: TransactionId = NOTHING
+    """The mark as it was read then."""
     history: UUID | None = None
     """The history that this process's changes are bound to: the one that was stored when the client
     asked last, which it checks before it hands anything over."""
@@ -171,6 +173,11 @@ class SqlCallbacks(WaltzClientCallbacks):
         progress.history = progress.found
         return mark
 
+    @property
+    def seen_high_water_marks(self) -> Mapping[PartitionId, TransactionId]:
+        """The marks of all partitions, as of the last time that marks were read."""
+        return self._seen
+
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:
         """Return the history stored next to the mark, as of the last time that marks were read."""
         return self._progress_of(partition_id).found or self._seen_histories.get(partition_id)
@@ -178,16 +185,23 @@ class SqlCallbacks(WaltzClientCallbacks):
     def keep_client_history(
         self, partition_id: PartitionId, history: UUID, before: UUID | None
     ) -> None:
-        """Store `history`, if the stored one is still `before`. Raises PostponedError: the database
-        failed."""
+        """Store `history`, if the stored one is still `before` and the mark is as it was read last:
+        in one statement, so that no process which follows `before` moves the mark in between.
+
+        Raises PostponedError: the database failed.
+        """
         column = self.table.c.history
         is_before = column.is_(None) if before is None else column == str(before)
+        progress = self._progress_of(partition_id)
         update = (
             self.table.update()
-            .where(self.table.c.partition_id == partition_id, is_before)
+            .where(
+                self.table.c.partition_id == partition_id,
+                self.table.c.high_water_mark == progress.found_mark,
+                is_before,
+            )
             .values(history=str(history))
         )
-        progress = self._progress_of(partition_id)
         with _Retrying(progress):
             with self.engine.begin() as connection:
                 connection.execute(update)
@@ -426,6 +440,7 @@ class SqlCallbacks(WaltzClientCallbacks):
             raise NoResultFound(f"no mark of partition {partition_id} in {self.table.name}")
         progress = self._progress_of(partition_id)
         progress.found = histories[partition_id]
+        progress.found_mark = stored[partition_id]
         if stored[partition_id] > progress.mark:
             progress.mark = stored[partition_id]
             progress.failures = 0

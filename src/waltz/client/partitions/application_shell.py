@@ -30,9 +30,9 @@ from waltz.client.applying.calls import (
     apply_narrowed,
     calls_nothing,
     choose_prefetch,
+    follow_on,
     load_mark,
 )
-from waltz.client.applying.histories import Histories
 from waltz.client.applying.transactions import Transactions
 from waltz.client.partitions.client_partition_events import (
     Applied,
@@ -42,6 +42,7 @@ from waltz.client.partitions.client_partition_events import (
 )
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.client.transaction import Transaction
+from waltz.cluster.histories import Histories
 from waltz.errors import ClientClosedError, HistoryChangedError, PostponedError, WaltzError
 from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN
 from waltz.types import NOTHING, PartitionId, TransactionId
@@ -70,6 +71,11 @@ class Application:
         self.high_water_mark = NOTHING
         self.history: UUID | None = None
         """The history that the application keeps with its mark, as far as it keeps one."""
+        self._followed: UUID | None = None
+        """The history to which all that was fed here belongs, whether or not the application keeps
+        one; None: nothing was fed yet."""
+        self._taken_over: UUID | None = None
+        """The history that the application has taken over, if it keeps one."""
         self.blocked: BlockedPartition | None = None
         """Why the application does not get on; None while it does."""
         self.is_stalled = False
@@ -115,18 +121,21 @@ class Application:
             while True:
                 if self._waiting.error is not None:
                     return
-                snapshot = services.snapshot()
+                histories = services.histories()
                 try:
                     loaded = await services.call(
                         partial(
                             load_mark,
                             services.callbacks,
-                            Histories(snapshot.cluster_key),
+                            histories,
                             partition_id,
-                            snapshot.partition_count,
+                            services.snapshot().partition_count,
                         )
                     )
+                    if histories != services.histories():
+                        continue  # a restored log was found meanwhile
                     mark, self.history = loaded
+                    self._followed = self._taken_over = histories.current
                     break
                 except HistoryChangedError as error:
                     services.end(error)
@@ -158,6 +167,18 @@ class Application:
         self._answer(HighWaterMarkLoaded(TransactionId(mark)))
         self._waiting.tell_applied(TransactionId(mark))
 
+    def check_history(self, histories: Histories, through: TransactionId) -> None:
+        """Raises HistoryChangedError: the log with these histories has others in the place of
+        transactions that were fed here, the last of which is `through`."""
+        if self._followed is not None:
+            histories.check(self._partition_id, self._followed, through)
+
+    def follow(self, histories: Histories) -> None:
+        """Take note that what was fed belongs to the log with these histories, too, and all that
+        follows."""
+        if self._followed is not None:
+            self._followed = histories.current
+
     # Applying
 
     def apply(self, effect: ApplyTransactions) -> None:
@@ -181,9 +202,12 @@ class Application:
             transactions = Transactions(effect.transactions, fetch, own, effect.bulks)
         self._bodies.begin(transactions)
         callbacks, outcome = services.callbacks, None
+        histories = services.histories()
         wanted = (callbacks, self._partition_id, transactions, own, self._move_mark)
         try:
-            if callbacks.prefetch or hasattr(callbacks, "choose_prefetch"):
+            if self._taken_over != histories.current:
+                outcome = await self._follow_on(histories, transactions)
+            if outcome is None and (callbacks.prefetch or hasattr(callbacks, "choose_prefetch")):
                 outcome = await self._fetch(partial(choose_prefetch, *wanted))
             if outcome is None:
                 apply = apply_narrowed if self._failed.count else apply_in_order
@@ -197,6 +221,25 @@ class Application:
         finally:
             self.idle.set()
         self._applied(own, transactions, outcome)
+
+    async def _follow_on(
+        self, histories: Histories, transactions: Transactions
+    ) -> ApplyOutcome | None:
+        """Let the application take over the history of a log that was restored while it was
+        followed here, before it applies anything of it; an outcome if it may not, or fails."""
+        services = self._services
+        outcome = await services.call(
+            partial(
+                follow_on,
+                services.callbacks,
+                histories,
+                transactions,
+                services.snapshot().partition_count,
+            )
+        )
+        if outcome is None:
+            self._taken_over = histories.current
+        return outcome
 
     async def _park(self, transactions: Transactions, outcome: ApplyOutcome) -> ApplyOutcome:
         """Let the application park what it cannot apply, if that is the policy and it is time."""

@@ -15,7 +15,6 @@ from waltz.client.appends.gate import Gate
 from waltz.client.appends.submission import Submission
 from waltz.client.applying.bodies_ahead import Calls
 from waltz.client.applying.callbacks import WaltzClientCallbacks
-from waltz.client.applying.histories import ahead
 from waltz.client.client_metrics import ClientPartitionMetrics
 from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.application_shell import Application
@@ -39,6 +38,7 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeRefused
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories, ahead
 from waltz.connections.requests_shell import Requests
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import ClientAheadError, LocalProtocolError, PartitionBlockedError
@@ -84,6 +84,8 @@ class Services:
     blocked: Callable[[PartitionId, PartitionBlockedError, float], None]
     """Called with how many seconds the partition has been blocked by now."""
     snapshot: Callable[[], ClusterSnapshot]
+    histories: Callable[[], Histories]
+    """Returns those of the cluster, as far as anybody has told them."""
     mounted: Callable[[PartitionId, bool], None]
     applying: Callable[[PartitionId], None]
     """Called when the partition's mark may be about to move, and when it is mounted."""
@@ -181,6 +183,12 @@ class PartitionRunner:
             if blocked is None
             else max(0.0, (wall() - blocked.since_milliseconds) / 1000),
         )
+
+    def check_history(self, histories: Histories) -> None:
+        """Raises HistoryChangedError: what was applied here, or waits here to be applied, is not in
+        the log that has these histories."""
+        if self.machine.mark_known:
+            self.application.check_history(histories, self.machine.feed.fed)
 
     def end_calls(self, error: Exception) -> None:
         """End all calls that wait with `error`, open ones and later ones: no answer will come."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from waltz.limits import CONNECTION_RESTORE_SECONDS, IDLE_SECONDS_MAX
 from waltz.types import ServerId
+from waltz.wire.history_protocol import HISTORY_EXTENSION
 from waltz.wire.lifecycle_protocol import (
     FEATURES,
     PROTOCOL_VERSIONS,
@@ -30,6 +31,7 @@ NO_CONNECTION = UUID(int=0)
 class Terms:
     """The terms that a server offers to every client.
 
+    `history` is the newest history of the log that began with a restore; None: there is none.
     `idle_seconds` 0: silence ends no connection; `restore_seconds` 0: nothing is kept of a
     connection that has ended."""
 
@@ -40,17 +42,21 @@ class Terms:
     restore_seconds: float = CONNECTION_RESTORE_SECONDS
     features: frozenset[Feature] = FEATURES
     supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS
+    history: UUID | None = None
 
     def answer(self, request: HandshakeRequest, connection_id: UUID) -> HandshakeResponse:
         """Return the answer to `request`; `connection_id` is in it if it is taken.
 
-        It says nothing of extensions; those that this server does not know are skipped (LC-35).
+        Extensions of the request that this server does not know are skipped (LC-35).
         """
         version = version_taken(request.version, self.supported)
         is_taken = version == request.version
         features = request.features & self.features
         if not self.restore_seconds:
             features -= {Feature.RESTORE}
+        extensions: tuple[tuple[str, bytes], ...] = ()
+        if is_taken and self.history is not None and Feature.HISTORY in features:
+            extensions = ((HISTORY_EXTENSION, self.history.bytes),)
         restore_seconds = self.restore_seconds if Feature.RESTORE in features else 0.0
         return HandshakeResponse(
             version,
@@ -63,5 +69,5 @@ class Terms:
             round(self.idle_seconds * 1000),
             round(restore_seconds * 1000) if is_taken else 0,
             frozenset(features) if is_taken else frozenset(),
-            (),
+            extensions,
         )

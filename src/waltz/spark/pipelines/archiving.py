@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from waltz import Histories
 from waltz.errors import CorruptionError
 from waltz.spark.archive_files import SCHEMA, read_file, write_files
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.codes import DIFFERENT
+from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import (
     FIRST_TRANSACTION_ID,
     TransactionRange,
@@ -87,9 +89,13 @@ class ArchivePlace:
     access: LogAccess
     directory: Path
     cluster_key: UUID
+    history: UUID | None = None
+    """The history that is archived, or compared with; None: any."""
 
     def read_log(self, wanted: TransactionRange) -> Iterator[Any]:
-        return self.access.read(self.cluster_key, wanted, SCHEMA, rows_max=BATCH_ROWS)
+        return self.access.read(
+            self.cluster_key, wanted, SCHEMA, rows_max=BATCH_ROWS, history=self.history
+        )
 
     def archive(self, wanted: TransactionRange) -> list[ArchivedFile]:
         """The work of one task."""
@@ -173,15 +179,17 @@ def add_to_archive(
     this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
     run has added the same meanwhile; and Spark's error when a task has failed.
     """
-    cluster_key, marks = _marks(access, partitions)
+    histories, marks = _marks(access, partitions)
+    cluster_key = histories.cluster_key
     archive = Archive.create(directory, cluster_key)
     before = archive.contents()
+    before.expect_in_log(marks, histories, directory)
     swept = archive.sweep(before)
     ranges = _missing(before, marks)
-    place = ArchivePlace(access, directory.absolute(), cluster_key)
+    place = ArchivePlace(access, directory.absolute(), cluster_key, histories.current)
     tasks = split_ranges(ranges, task_count_min=tasks_min)
     written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
-    contents = archive.commit(before, written) if written else before
+    contents = archive.commit(before, written, later_history(histories)) if written else before
     return ArchiveReport(
         contents,
         transactions=sum(each.range.row_count for each in written),
@@ -222,24 +230,24 @@ def archive_lag(
 ) -> list[PartitionLag]:
     """Return how far the archive is, per partition. Raises as `add_to_archive`."""
     archive = Archive.open(directory)
-    cluster_key, marks = _marks(access, partitions)
-    archive.expect_cluster(cluster_key)
+    histories, marks = _marks(access, partitions)
+    archive.expect_cluster(histories.cluster_key)
     contents = archive.contents()
-    contents.expect_in_log(marks)
+    contents.expect_in_log(marks, histories, directory)
     ends = contents.next_ids()
     return [PartitionLag(each, ends.get(each, 0), mark + 1) for each, mark in marks.items()]
 
 
 def _marks(
     access: LogAccess, partitions: Sequence[PartitionId] | None
-) -> tuple[UUID, dict[PartitionId, TransactionId]]:
+) -> tuple[Histories, dict[PartitionId, TransactionId]]:
     with access.opened() as log:
         selected = select_partitions(partitions, log.partition_count)
-        return log.cluster_key, log.high_water_marks(selected)
+        marks = log.high_water_marks(selected)
+        return log.histories, marks
 
 
 def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:
-    contents.expect_in_log(marks)
     next_ids = contents.next_ids()
     ranges = (
         TransactionRange(
@@ -257,7 +265,8 @@ def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> A
     """
     archive = Archive.open(directory)
     contents = archive.contents()
-    place = ArchivePlace(access, directory.absolute(), archive.cluster_key)
+    history = contents.history or archive.cluster_key
+    place = ArchivePlace(access, directory.absolute(), archive.cluster_key, history)
     found = run_tasks(spark, contents.files, place.compare)
     differences = [each for each in found if each is not None]
     return ArchiveReport(

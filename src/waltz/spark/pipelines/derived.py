@@ -10,13 +10,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from waltz.errors import CorruptionError
-from waltz.spark.codes import DIFFERENT, UNDECODABLE
+from waltz import Histories
+from waltz.errors import CorruptionError, HistoryChangedError
+from waltz.spark.codes import DIFFERENT, HISTORY_CHANGED, UNDECODABLE
+from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import TransactionRange, select_partitions
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.frames import (
@@ -62,12 +64,21 @@ class TablesReport:
 
 @dataclass(frozen=True)
 class _Log:
-    """The log as this pipeline reads it: the marks of the moment it began, in batches."""
+    """The log as this pipeline reads it: the marks of the moment it began, in batches.
+
+    Raises HistoryChangedError while it is read: the log was restored meanwhile.
+    """
 
     spark: SparkSession
     definition: PipelineDefinition
-    cluster_key: UUID
+    histories: Histories
     ends: NextIds
+
+    access: LogAccess
+
+    @property
+    def cluster_key(self) -> UUID:
+        return self.histories.cluster_key
 
     @property
     def tables(self) -> TablesDefinition:
@@ -86,9 +97,16 @@ class _Log:
 
     def batch(self, start: Progress, end: Progress, layouts: Sequence[Layout]) -> Batch:
         """Return the batch of the transactions from `start` to `end`. Raises as `batch_of`."""
-        ranges = start.ranges_to(end)
+        ranges, history = start.ranges_to(end), later_history(self.histories)
         frame = decoded(read_log(self.spark, self.definition, ranges), self.tables)
-        return batch_of(frame, self.tables, layouts, ranges)
+        batch = replace(batch_of(frame, self.tables, layouts, ranges), history=history)
+        # The frame asked the log which history it has when it was read.
+        if _ends(self.access, self.definition)[0] != self.histories:
+            raise HistoryChangedError(
+                f"{HISTORY_CHANGED} the log was restored while it was read. The batch was dropped:"
+                " run again"
+            )
+        return batch
 
 
 def batch_of(
@@ -144,7 +162,8 @@ def take_in(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     """Take in what the log has beyond the tables, which are created if missing.
 
     Raises ConfigurationError: the definition is wrong, or the tables are another's; NotFoundError:
-    the log is shorter than what was taken in; VersionConflictError: another run was faster;
+    the log is shorter than what was taken in; HistoryChangedError: it was restored, and has others
+    in the place of some; VersionConflictError: another run was faster;
     CorruptionError: data that cannot be decoded, a database that fails.
     """
     log = _open(spark, access, definition)
@@ -167,28 +186,31 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
 
 def lag(access: LogAccess, definition: PipelineDefinition) -> list[PartitionLag]:
     """Return how far the tables are, per partition. Raises as `take_in`."""
-    cluster_key, ends = _ends(access, definition)
+    histories, ends = _ends(access, definition)
+    cluster_key = histories.cluster_key
     with TableStore(definition.target, create=False) as store:
         store.expect(cluster_key)
+        store.expect_history(histories)
         marks = store.marks()
     available(Progress(cluster_key, marks), ends, fail_on_data_loss=True)
     return [PartitionLag(each, marks.get(each, 0), end) for each, end in ends.items()]
 
 
 def _open(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> _Log:
-    cluster_key, ends = _ends(access, definition)
-    return _Log(spark, definition, cluster_key, ends)
+    histories, ends = _ends(access, definition)
+    return _Log(spark, definition, histories, ends, access)
 
 
-def _ends(access: LogAccess, definition: PipelineDefinition) -> tuple[UUID, NextIds]:
+def _ends(access: LogAccess, definition: PipelineDefinition) -> tuple[Histories, NextIds]:
     with access.opened() as log:
         selected = select_partitions(definition.partitions, log.partition_count)
         marks = log.high_water_marks(selected)
-        return log.cluster_key, {each: TransactionId(mark + 1) for each, mark in marks.items()}
+        return log.histories, {each: TransactionId(mark + 1) for each, mark in marks.items()}
 
 
 def _fill(log: _Log, store: TableStore, layouts: Sequence[Layout]) -> TablesReport:
     store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
+    store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
     for start, end in log.batches(store.marks()):
         batch = log.batch(start, end, layouts)

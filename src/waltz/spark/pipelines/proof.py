@@ -95,6 +95,7 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
             each: TransactionId(mark + 1)
             for each, mark in log.high_water_marks(range(log.partition_count)).items()
         }
+        histories = log.histories
     assert definition.tables is not None
     with (
         TableStore(definition.target, create=False) as store,
@@ -102,6 +103,7 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
         _scratch(definition.target) as scratch,
     ):
         store.expect(cluster_key, definition.tables.fingerprint())
+        store.expect_history(histories)
         proof = _Proof(spark, definition, definition.tables, scratch)
         layouts = judged_layouts(spark, definition.tables)
         extent = extent_of(_claims(store, layouts), ends, proof.digest_of)

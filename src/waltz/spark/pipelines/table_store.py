@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from waltz import Histories
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, VersionConflictError
 from waltz.spark.codes import CLUSTER_CHANGED, DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
 from waltz.types import PartitionId, TransactionId
@@ -37,6 +39,13 @@ CREATE TABLE waltz_undecodable (
     partition INTEGER NOT NULL, transaction_id INTEGER NOT NULL, header INTEGER NOT NULL,
     data BLOB, PRIMARY KEY (partition, transaction_id)) STRICT;
 """
+
+HISTORY_TABLE: Final = "CREATE TABLE IF NOT EXISTS waltz_history (history TEXT NOT NULL) STRICT"
+"""Empty while the first history of a log is followed; databases of earlier releases lack it."""
+
+REMEDY: Final = (
+    "The tables are as they were. Rebuild them from the log of now with `waltz pipeline rebuild`"
+)
 
 BLOCK_TRANSACTIONS: Final = 10_000
 """Transactions per digest: the IDs of a block share their quotient by this number."""
@@ -97,6 +106,8 @@ class Batch:
     blocks: Sequence[BlockFacts]
     tables: Sequence[Rows]
     undecodable: Sequence[tuple[int, int, int, bytes | None]] = ()
+    history: UUID | None = None
+    """The history of the log to which the transactions belong; None: the first one."""
 
 
 class TableStore:
@@ -153,6 +164,26 @@ class TableStore:
                     f"{INVALID_TABLES} {self.path} has no derived tables; run the pipeline"
                 )
             self._expect(cluster_key, fingerprint)
+
+    def history(self) -> UUID | None:
+        """Return the history of the log that was taken in last; None: the first one. Raises
+        ConfigurationError: the table has something else."""
+        if not self._exists("waltz_history"):
+            return None  # made by an earlier release
+        found = self._rows("SELECT * FROM waltz_history")
+        try:
+            return UUID(found[0][0]) if found else None
+        except ValueError:
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {self.path} names the history {found[0][0]!r:.80}; expected a"
+                " UUID: run `waltz pipeline rebuild`"
+            ) from None
+
+    def expect_history(self, histories: Histories) -> None:
+        """Check that the log has what was taken in. Raises HistoryChangedError: it was restored,
+        and has others in the place of some."""
+        who = f"the database {self.path}"
+        expect_history(histories, self.history(), self.marks(), who=who, remedy=REMEDY)
 
     def marks(self) -> dict[PartitionId, TransactionId]:
         """Return the next transaction to take in of each partition."""
@@ -224,6 +255,7 @@ class TableStore:
                         f" {marks.get(each.partition_id, 0) - 1}, not to {each.first - 1}: another"
                         " run has added to it; run again"
                     )
+            self._follow(database, batch.history)
             for rows in batch.tables:
                 _join(database, rows)
             self._add_blocks(database, batch.blocks)
@@ -234,6 +266,15 @@ class TableStore:
                 "INSERT OR REPLACE INTO waltz_marks VALUES (?, ?)",
                 [(each.partition_id, each.end) for each in batch.ranges],
             )
+
+    def _follow(self, database: sqlite3.Connection, history: UUID | None) -> None:
+        """Note, in the transaction that takes in what is new, of which history that is."""
+        if history == self.history():
+            return
+        database.execute(HISTORY_TABLE)
+        database.execute("DELETE FROM waltz_history")
+        if history is not None:
+            database.execute("INSERT INTO waltz_history VALUES (?)", (str(history),))
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these, at once for every reader."""
