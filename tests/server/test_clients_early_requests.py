@@ -34,6 +34,7 @@ def test_the_last_mount_of_a_connection_waits_and_is_refused_in_time() -> None:
     assert early.take_overdue(first) == [EarlyMount(peer(1), mount(2), first)]
     assert early.deadline == second
     assert early.take_mounts() == [EarlyMount(peer(2), mount(1), second)]
+    early.check_invariants(is_open=True, knows_mark=False)
     assert early.take_mounts() == []
 
 
@@ -44,6 +45,7 @@ def test_all_questions_wait_and_what_a_lost_connection_asked_is_counted() -> Non
     early.add_question(1, QUESTION)
     early.add_mount(peer(1), mount(1), 0.0)
     assert early.forget(1) == 3
+    assert early.deadline is None
     assert early.forget(1) == 0
     assert early.take_questions() == [(2, QUESTION)]
     assert early.take_questions() == []

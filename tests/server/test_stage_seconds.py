@@ -27,3 +27,6 @@ def test_nothing_is_kept_of_messages_that_have_gone_on() -> None:
         times.add(last, 0.0)
     times.forget_before(10)
     assert times._lasts == times._times == []
+    times.add(10, 1.0)
+    times.forget_all()
+    assert times._lasts == times._times == []

@@ -177,6 +177,9 @@ async def until_told(
     gone. A stop that takes longer than `shutdown_seconds` ends the process with status 1, after the
     lines of `unfinished` were logged. Raises the error of the node, if it ended by itself.
     """
+    from waltz.system.freed_memory import keep_freed_memory
+
+    keep_freed_memory()
     # Imported modules stay for good: no collector has to look at them again.
     gc.collect()
     gc.freeze()

@@ -550,8 +550,11 @@ class ServerPartition:
         elif has_work or self._data_requests.ready or self._outcomes.ready:
             self.deadline = now
         else:
-            times = (early_until, self._undecided.deadline, fetches.resumes_at, release_at)
-            self.deadline = min((at for at in times if at is not None), default=None)
+            deadline = self._undecided.deadline
+            for at in (early_until, fetches.resumes_at, release_at):
+                if at is not None and (deadline is None or at < deadline):
+                    deadline = at
+            self.deadline = deadline
 
     def _hand_over(self, admitted: Admitted) -> None:
         """Hand to the store what passes its locks, and tell what does not."""

@@ -126,7 +126,10 @@ class Undecided:
         if candidates.arrivals.size:
             arrived_at = self._arrival_times.find(int(candidates.arrivals[0]))
             self.seconds.wait.add(now - arrived_at)
-        self._arrival_times.forget_before(self.oldest_waiting)
+        if self._waiting is None:
+            self._arrival_times.forget_all()
+        else:
+            self._arrival_times.forget_before(self.oldest_waiting)
         if not candidates.arrivals.size:
             return Admitted(None, len(admission.refused), answers)
         self._in_flight.add(candidates.senders)

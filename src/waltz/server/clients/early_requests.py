@@ -29,19 +29,17 @@ class EarlyRequests:
     connection, and all questions."""
 
     def __init__(self) -> None:
+        self.deadline: float | None = None
+        """The time at which the next mount has waited long enough; None if none waits."""
         self._mounts: dict[int, EarlyMount] = {}
         self._questions: list[tuple[int, HighWaterMarkRequest]] = []
-
-    @property
-    def deadline(self) -> float | None:
-        """The time at which the next mount has waited long enough; None if none waits."""
-        return min((each.until for each in self._mounts.values()), default=None)
 
     def add_mount(self, peer: ClientPeer, request: MountRequest, now: float) -> bool:
         """Let a mount wait; return whether it replaces one of the same connection."""
         replaces = peer.connection_id in self._mounts
         until = now + EARLY_MOUNT_SECONDS_MAX
         self._mounts[peer.connection_id] = EarlyMount(peer, request, until)
+        self._look_at_times()
         return replaces
 
     def add_question(self, connection_id: int, request: HighWaterMarkRequest) -> None:
@@ -52,6 +50,7 @@ class EarlyRequests:
         count = len(self._questions)
         self._questions = [each for each in self._questions if each[0] != connection_id]
         has_mount = self._mounts.pop(connection_id, None) is not None
+        self._look_at_times()
         return count - len(self._questions) + has_mount
 
     def take_overdue(self, now: float) -> list[EarlyMount]:
@@ -59,11 +58,13 @@ class EarlyRequests:
         overdue = [each for each in self._mounts.values() if each.until <= now]
         for each in overdue:
             del self._mounts[each.peer.connection_id]
+        self._look_at_times()
         return overdue
 
     def take_mounts(self) -> list[EarlyMount]:
         """Take out all mounts: the store has a session."""
         mounts, self._mounts = self._mounts, {}
+        self.deadline = None
         return [*mounts.values()]
 
     def take_questions(self) -> list[tuple[int, HighWaterMarkRequest]]:
@@ -74,3 +75,8 @@ class EarlyRequests:
     def check_invariants(self, *, is_open: bool, knows_mark: bool) -> None:
         assert not self._questions or not knows_mark
         assert not self._mounts or not is_open
+        assert (self.deadline is None) == (not self._mounts)
+        assert all(each.until >= (self.deadline or 0.0) for each in self._mounts.values())
+
+    def _look_at_times(self) -> None:
+        self.deadline = min((each.until for each in self._mounts.values()), default=None)
