@@ -22,7 +22,8 @@ INPUTS ?= 2000000
 FRAMES ?= 1000000
 BASE ?=
 SHARE ?= today
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+WORKERS ?= 4
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 EVIDENCE := docs/evidence
 STAMP := $(VENV)/.installed
 
@@ -55,6 +56,7 @@ test-all: $(STAMP) lint types
 test-share: $(STAMP)
 	$(PYTEST) --share $(SHARE)
 
+durations: WORKERS = 2
 durations: $(STAMP)
 	$(PYTEST) --record-durations tests/durations.tsv
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -44,6 +45,20 @@ def run_tool(*arguments: str | Path, stdin: str | None = None) -> Said:
     return Said(result.exit_code, result.stdout, result.stderr)
 
 
+def run_settled(*arguments: str | Path) -> Said:
+    """As `run_tool`, again and again as long as the command says that replicas are on their way
+    back; return how it ended then."""
+    last: list[Said] = []
+
+    def is_settled() -> bool:
+        last[:] = [run_tool(*arguments)]
+        is_early = re.search("Try again when|wait until they have caught up", last[0].err)
+        return last[0].code != 1 or is_early is None
+
+    wait_until(is_settled, f"replicas do not come back for {arguments}")
+    return last[0]
+
+
 @dataclass
 class StoragePlace:
     name: str
@@ -73,8 +88,9 @@ class OperatedCluster:
         return run_tool(*group.split(), command, *where, *arguments)
 
     def done(self, group: str, command: str, *arguments: str | Path) -> Said:
-        """As `tool`, for what has to succeed."""
-        said = self.tool(group, command, *arguments)
+        """As `tool`, for what has to succeed once store sessions are open."""
+        where = ("-c", self.directory / "tool.yml")
+        said = run_settled(*group.split(), command, *where, *arguments)
         assert said.code == 0, (command, said.out, said.err)
         return said
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, run_tool
-from tests.clusters import ROOT, wait_until
+from tests.cli.operated_cluster import OperatedCluster, run_settled, run_tool
+from tests.clusters import ROOT
 
 PAGE = (ROOT / "docs" / "operating" / "cluster.md").read_text()
 NODES = ("s1", "s2", "s3", "s4", "s5")
@@ -30,19 +30,6 @@ def with_real_addresses(cluster: OperatedCluster, line: str) -> list[str]:
     return shlex.split(line)[1:]
 
 
-def run_to_its_end(words: list[str]) -> None:
-    """Run a command, and again as long as it says that replicas are on their way back."""
-
-    def is_settled() -> bool:
-        said = run_tool(*words)
-        if said.code == 1 and re.search("Try again when|wait until they have caught up", said.err):
-            return False
-        assert said.code == 0, (words, said.out, said.err)
-        return True
-
-    wait_until(is_settled, f"replicas do not come back for {words}")
-
-
 def play(cluster: OperatedCluster, line: str) -> None:
     match re.split(r"\s+", line):
         case ["export", setting]:
@@ -55,7 +42,8 @@ def play(cluster: OperatedCluster, line: str) -> None:
             cluster.wait_until_verified("after what stands above it")
             cluster.append(0, "a transaction")
         case ["waltz", *_]:
-            run_to_its_end(with_real_addresses(cluster, line))
+            said = run_settled(*with_real_addresses(cluster, line))
+            assert said.code == 0, (line, said.out, said.err)
         case ["systemctl", "stop", _, "#", "on", name]:
             cluster.end(name)
         case ["mv", *_, "#", "on", name]:

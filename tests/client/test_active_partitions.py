@@ -105,6 +105,7 @@ def test_pending_contexts_of_a_partition_that_leaves_are_told(cluster: InMemoryC
     """PM-15, PM-35, CI-28: nothing comes back, so there is no verdict in time."""
     recorder = Recorder()
     client = cluster.open_client(recorder, partitions=[0], mount_seconds_max=0.3)
+    wait_until(lambda: client._there.engine.runner(0).gate.is_mounted, "it is not mounted")
     client.append(0, b"")
     cluster.faults.suspend_feed()
     note = Note()

@@ -205,9 +205,10 @@ def test_a_client_is_refused_after_a_fork(server: FakeServer) -> None:
 
 def test_a_context_out_of_time_before_there_is_room_is_given_up(server: FakeServer) -> None:
     """PM-14."""
-    server.partitions[0].appends_dropped = 1_000_000
     with opened(server, max_concurrent_transactions=1) as client:
-        first, second = Note(timeout_seconds=0.3), Note(timeout_seconds=0.05)
+        client.append(0, b"mounted")
+        server.partitions[0].appends_dropped = 1_000_000
+        first, second = Note(timeout_seconds=1.0), Note(timeout_seconds=0.05)
         client.submit(first)
         client.submit(second)
         assert second.story == ["expired"]

@@ -33,6 +33,7 @@ class World:
         """The transactions whose body a call has waited for, under way already or not."""
         self.asked: list[int] = []
         """The transactions whose body was requested ahead, in order."""
+        self._answered = 0
         self.error: Exception | None = None
         self.bodies = BodiesAhead(self)
 
@@ -69,10 +70,11 @@ class World:
             assert transaction.data == self.body(number)
 
     def answer(self) -> None:
-        """Let everything come that was requested ahead."""
-        for number in self.asked:
+        """Let everything come that was requested ahead and has not come yet."""
+        for number in self.asked[self._answered :]:
             if number not in self.waited:
                 self.bodies.take(TransactionId(number), self.body(number))
+        self._answered = len(self.asked)
 
 
 def _headers(count: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -169,16 +169,17 @@ def test_an_append_out_of_time_can_be_looked_up(tmp_path: Path) -> None:
     """UA-30, UA-31: the time is up while nothing comes back; later it is known."""
     with InMemoryCluster(for_tests=True) as cluster:
         client = cluster.open_client(Recorder())
+        client.append(0, b"mounted")
         cluster.faults.suspend_feed()
         context = Told(b"x")
-        context.timeout_seconds = 0.1
+        context.timeout_seconds = 0.5
         client.submit(context)
         wait_until(lambda: context.request_id is not None, "it was not sent")
         with pytest.raises(OperationTimeoutError):
             client.append(0, b"y", timeout_seconds=0.1)
         cluster.faults.resume_feed()
         assert context.request_id is not None
-        assert client.outcome(context.request_id, context.executed_at) == 0
+        assert client.outcome(context.request_id, context.executed_at) == 1
 
 
 # Ctrl-C, in the main thread of a program that goes on after it

@@ -488,16 +488,17 @@ def test_a_context_out_of_time_is_given_up() -> None:
 
     async def work(cluster: FakeCluster) -> None:
         partition = cluster.server.partitions[0]
-        partition.appends_dropped = 1_000_000
-        note = Note(timeout_seconds=0.05)
+        note = Note(timeout_seconds=0.5)
         async with opened(cluster) as client:
+            await client.append(0, b"mounted")
+            partition.appends_dropped = 1_000_000
             await client.submit(note)
             await until(lambda: note.story == ["execute", "expired"])
             partition.appends_dropped = 0
             await client.append(0, b"later")
             await client.flush()
         assert note.story == ["execute", "expired"]
-        assert len(partition.log) == 1
+        assert len(partition.log) == 2
 
     run_with_cluster(work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,13 +176,16 @@ def test_a_server_that_answers_nothing_is_noticed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """LC-83: nothing says that the connection has ended."""
-    settings = ConnectionSettings(heartbeat_interval_seconds=0.2, heartbeat_timeout_seconds=0.3)
+    patient = ConnectionSettings(heartbeat_interval_seconds=0.2, heartbeat_timeout_seconds=60.0)
+    settings = replace(patient, heartbeat_timeout_seconds=0.3)
 
     async def main() -> None:
         async with proxied_server(tmp_path) as (host, _, proxy):
-            connection = await ServerConnection.open(host, proxy.address, settings)
+            connection = await ServerConnection.open(host, proxy.address, patient)
             for _ in range(5):
                 assert await connection.receive() == [], "an answer to a heartbeat"
+            connection.close()
+            connection = await ServerConnection.open(host, proxy.address, settings)
             assert "server_silent" not in caplog.text
             proxy.may_flow.clear()
             while await connection.receive() is not None:

@@ -170,7 +170,7 @@ def test_all_that_the_log_holds_at_that_moment_is_waited_for(cluster: InMemoryCl
     writer.append_many(0, [b"x"] * 5)
     writer.append(1, b"y")
     with pytest.raises(OperationTimeoutError, match="partition 0 is at -1 of 4"):
-        client.wait_until_applied(timeout_seconds=0.2)
+        client.wait_until_applied(timeout_seconds=1.0)  # the servers have told the marks by then
     held.go.set()
     assert client.wait_until_applied() == {0: 4, 1: 0}
     assert (held.applied_in(0), held.applied_in(1)) == ([0, 1, 2, 3, 4], [0])

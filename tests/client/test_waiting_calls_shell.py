@@ -109,6 +109,7 @@ def test_who_asks_for_an_outcome_in_a_partition_that_is_given_up_is_told(
     cluster: InMemoryCluster,
 ) -> None:
     client = cluster.open_client(Recorder(), partitions=[0, 1], mount_seconds_max=0.1)
+    wait_until(lambda: client._there.engine.runner(0).gate.is_mounted, "it is not mounted")
     cluster.faults.suspend_feed()
     context = PlainAppend(0, b"x")
     client.submit(context)

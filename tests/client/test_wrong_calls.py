@@ -12,7 +12,7 @@ import pytest
 
 import waltz
 from tests.client.applications import Note, Recorder
-from tests.client.fake_cluster import FakeCluster, run_with_cluster
+from tests.client.fake_cluster import FakeCluster, run_with_cluster, until
 from tests.server.real_server import running_server
 from tests.tls_files import TlsFiles
 from waltz.client.client_options import ClientOptions
@@ -126,7 +126,9 @@ def test_what_is_no_lock_is_named(lock: Any) -> None:
         assert client.append(0, b"x") == 0, "nothing was sent"
 
 
-def test_a_partition_whose_server_cannot_be_reached_says_why_once(tmp_path: Path) -> None:
+def test_a_partition_whose_server_cannot_be_reached_says_why_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A wrong CA, with a coordinator that is reached without TLS."""
     (tmp_path / "server").mkdir()
     (tmp_path / "client").mkdir()
@@ -137,6 +139,7 @@ def test_a_partition_whose_server_cannot_be_reached_says_why_once(tmp_path: Path
             there = replace(host, network=RealNetwork(others.peer("127.0.0.1")))
             options = ClientOptions(mount_seconds_max=1.0)
             async with AsyncWaltzClient(there, Recorder(), options) as client:
+                await until(lambda: "connection_failed" in caplog.text)
                 with pytest.raises(waltz.PartitionNotReadyError) as raised:
                     await client.append(0, b"x")
             text = str(raised.value)
@@ -144,17 +147,19 @@ def test_a_partition_whose_server_cannot_be_reached_says_why_once(tmp_path: Path
             assert text.count("certificate") >= 1
             assert text.count("no connection to") == 1, text
 
-    asyncio.run(play())
+    caplog.set_level("INFO")
+    asyncio.run(asyncio.wait_for(play(), 60.0))
 
 
 def test_a_time_that_passes_says_where_to_ask_later() -> None:
     with InMemoryCluster(for_tests=True) as cluster:
         client = cluster.open_client(Recorder())
+        client.append(0, b"mounted")
         cluster.faults.suspend_feed()
         with pytest.raises(OperationTimeoutError, match=r"unknown") as raised:
-            client.append(0, b"x", timeout_seconds=0.3)
+            client.append(0, b"x", timeout_seconds=0.5)
         request_id = raised.value.request_id
         assert request_id is not None
         assert raised.value.executed_at is not None
         cluster.faults.resume_feed()
-        assert client.outcome(request_id, raised.value.executed_at, timeout_seconds=30) == 0
+        assert client.outcome(request_id, raised.value.executed_at, timeout_seconds=30) == 1

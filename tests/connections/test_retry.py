@@ -135,10 +135,11 @@ def test_an_append_may_have_a_time_limit() -> None:
     """LC-87: the outcome is unknown then."""
 
     async def work(cluster: FakeCluster) -> None:
-        cluster.server.partitions[0].feed_held = True
         async with AsyncWaltzClient(cluster.host, NoCallbacks()) as client:
+            await client.append(0, b"mounted")
+            cluster.server.partitions[0].feed_held = True
             with pytest.raises(OperationTimeoutError) as raised:
-                await client.append(0, b"a", timeout_seconds=2.0)
+                await client.append(0, b"a", timeout_seconds=0.5)
             assert raised.value.may_be_written
             assert not client.has_pending_transactions()
 

@@ -30,14 +30,11 @@ LASTS = [110, -1, 39]
 
 
 def kill_everywhere() -> None:
-    """What `test_a_restore_killed_before_any_operation_leaves_nothing_that_half_serves` does."""
+    """What `test_a_restore_killed_before_any_operation_leaves_nothing_that_half_serves` does, which
+    finds nothing where there is no mistake."""
     total = filling.operations_of(ARCHIVE, LASTS)
     for number in range(1, total + 1):
         filling.judge_killed_restore(ARCHIVE, LASTS, number, seed=number)
-
-
-def test_the_judge_of_killed_restores_finds_nothing_without_a_mistake() -> None:
-    kill_everywhere()
 
 
 def test_a_control_file_that_is_made_before_the_records_is_found(

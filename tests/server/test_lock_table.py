@@ -459,15 +459,13 @@ def test_a_long_chain_of_waiting_requests_is_checked_in_bounded_time() -> None:
 
 
 def test_a_lock_whose_slots_are_reserved_before_and_in_the_batch_waits() -> None:
-    held, taken = lock_slots(1, 1000), lock_slots(2, 1000)
-    covered = {*held, *taken}
-    between = next(
-        lock
-        for lock in count(3)
-        if covered.issuperset(slots := lock_slots(lock, 1000))
-        and not set(held).issuperset(slots)
-        and not set(taken).issuperset(slots)
-    )
+    between = 12_215_864
+    """The first lock hash after 2 whose slots are all those of 1 or of 2, and not all of one."""
+    held, taken = {*lock_slots(1, 1000)}, {*lock_slots(2, 1000)}
+    slots = {*lock_slots(between, 1000)}
+    assert slots <= held | taken
+    assert not slots <= held
+    assert not slots <= taken
     tables = LockTable(NOTHING, 1000), LockTable(NOTHING, 1000)
     for table in tables:
         admit(table, [request(-1, [1]), request(-1, [2]), request(-1, [1])])

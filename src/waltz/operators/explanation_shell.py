@@ -133,11 +133,11 @@ async def explain_transaction(
         served = await _served(reader, partition_id, transaction_id)
     async with cluster_journals(host, root) as journals:
         replicas = await journals.replicas(partition_id)
-        reads = await asyncio.gather(
-            *(_read_copy(host, params, each, transaction_id) for each in replicas)
+        # At once: a node that hangs is waited for once, not for its copy and then for its journal.
+        run, reads = await asyncio.gather(
+            journals.times_of_run(partition_id, transaction_id, transaction_id + 1),
+            asyncio.gather(*(_read_copy(host, params, each, transaction_id) for each in replicas)),
         )
-        end = transaction_id + 1
-        run = await journals.times_of_run(partition_id, transaction_id, end)
         times = run.of(transaction_id)
         record = served or majority_record(reads)
         author, author_trouble = None, "no record, so no author"
