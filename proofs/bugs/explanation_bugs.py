@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
-from waltz.operators import authors
 from waltz.operators import explanation_shell as explaining
 from waltz.operators.explanation_shell import CopyStanding
 from waltz.server.appends.lock_table import LockTable
+from waltz.server.clients.client_notes import ClientNotes
+from waltz.wire.journal_entries import RecordsRepaired
 from waltz.wire.journal_facts import JournalFacts
 
 
@@ -37,11 +38,33 @@ def _from_any_earlier_time(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_noted_last(_: Callable[..., Any]) -> Callable[..., Any]:
-    def possible(journal: Any) -> Any:
+    def holders(self: Any, client_id: Any, transaction_id: Any) -> Any:
         """The latest note of a client ID names the author, whenever it was made."""
-        return journal.notes[-1:]
+        return self.notes_of(client_id)[-1:]
 
-    return possible
+    return holders
+
+
+def _once_per_id(add: Callable[..., Any]) -> Callable[..., Any]:
+    def adding(self: Any, client_id: Any, facts: Any) -> None:
+        """Note a client ID when it is mounted first."""
+        if client_id not in self.__dict__.setdefault("noted", set()):
+            self.noted.add(client_id)
+            add(self, client_id, facts)
+
+    return adding
+
+
+def _as_new_as_its_repair(take: Callable[..., Any]) -> Callable[..., Any]:
+    def taking(self: Any, entry: Any, holds: Any) -> None:
+        """Take a repaired record, and all after it, for one that became durable just now."""
+        if isinstance(entry, RecordsRepaired):
+            for piece in self._pieces:
+                if piece.first >= entry.first_transaction_id and piece.high is not None:
+                    piece.low = piece.high = entry.milliseconds
+        take(self, entry, holds)
+
+    return taking
 
 
 def _always_exact(refusing: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +103,19 @@ EXPLANATION_BUGS: Final[tuple[Bug, ...]] = (
         "the client that has a client ID last is the author of all that was written with it",
         Scene(5, "explained", "hostile_peers"),
         ("hostile_peers",),
-        Patch(authors, "_possible", _as_noted_last),
+        Patch(JournalFacts, "holders", _as_noted_last),
+    ),
+    _bug(
+        "of the clients with one client ID only the first is noted",
+        Scene(9, "explained", "hostile_peers"),
+        ("hostile_peers",),
+        Patch(ClientNotes, "add", _once_per_id),
+    ),
+    _bug(
+        "a record that was repaired is said to be as new as its repair",
+        Scene(5, "explained", "bit_flips"),
+        ("bit_flips",),
+        Patch(JournalFacts, "_take", _as_new_as_its_repair),
     ),
     _bug(
         "a winner that is an estimate is said to be exact",

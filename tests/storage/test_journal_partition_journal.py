@@ -23,10 +23,12 @@ from waltz.storage.drain import Drain
 from waltz.storage.journal.pacing import JournalPacing, LogWorked
 from waltz.storage.journal.partition_journal import ANSWER_TIMES_MAX
 from waltz.types import ClientId, SessionId
-from waltz.wire.journal_entries import ClientNoted, decode_entries
+from waltz.wire.journal_entries import ClientNoted, SessionFenced, decode_entries
 from waltz.wire.journal_facts import JournalFacts
 from waltz.wire.storage_protocol import (
     AppendRecordsRequest,
+    ClientNote,
+    NoteClientsRequest,
     SetLowWaterMarkRequest,
     StorageMessage,
     SuccessResponse,
@@ -229,10 +231,10 @@ def test_clients_are_known_in_later_segments_and_after_a_restart() -> None:
     disk = fresh_disk()
     bench = Bench(disk, threshold=1_000)
     note = ClientNoted(ClientId(7), 5, "orders", "cn=orders", "10.0.0.7:1", "shop 2")
-    bench.partition.journal.note_clients([note])
+    bench.partition.journal.note_clients(SessionId(1), [note], 5)
     bench.append(1, size=60)
     size = len(disk.content(path(0)))
-    bench.partition.journal.note_clients([note._replace(milliseconds=99)])
+    bench.partition.journal.note_clients(SessionId(1), [note._replace(milliseconds=99)], 99)
     assert bench.partition.journal.take_notes() == ()
     for _ in range(12):
         bench.append(1, size=60)
@@ -246,6 +248,56 @@ def test_clients_are_known_in_later_segments_and_after_a_restart() -> None:
     assert newest_now > newest
     assert again.facts(newest_now, newest_now).notes_of(ClientId(7)) == [note]
     assert size > 0
+
+
+def test_the_author_is_told_in_a_session_whose_server_has_told_its_clients() -> None:
+    bench = Bench(fresh_disk(), threshold=1_000)
+    client = ClientNote(ClientId(7), "orders", "", "10.0.0.7:1", "")
+
+    def tell(session: int, *clients: ClientNote) -> None:
+        bench.drain([NoteClientsRequest(SessionId(session), 1, ZERO, clients)])
+
+    def author() -> list[str]:
+        found = bench.facts(bench.last, bench.last)
+        return [each.name for each in found.holders(ClientId(7), t(bench.last))]
+
+    bench.start_session(2)
+    bench.append(1, size=60)
+    assert author() == [], "nothing was told"
+    tell(2, client)
+    bench.append(1, size=60)
+    assert author() == ["orders"]
+    newest = bench.partition.log.newest_segment
+    while bench.partition.log.newest_segment == newest:
+        bench.append(1, size=60)
+    bench.pause()
+    bench.pause()
+    bench.append(1, size=60)
+    assert author() == ["orders"], "the next segment's journal begins with what is known"
+    bench.start_session(3)
+    bench.append(1, size=60)
+    assert author() == [], "the next session's server is another one"
+    bench.start_session(4)
+    tell(4)
+    bench.append(1, size=60)
+    assert author() == ["orders"], "nobody has taken the ID over"
+    bench.start_session(5)
+    bench.partition.open()
+    tell(5)
+    bench.append(1, size=60)
+    assert author() == [], "what was told before the files were opened anew may be lost"
+
+
+def test_what_another_files_journal_has_noted_meanwhile_is_noted_before_a_file_goes_on() -> None:
+    bench = Bench(fresh_disk(), threshold=1_000)
+    journal = bench.partition.journal
+    while bench.partition.log.newest_segment == 0:
+        bench.append(1, size=60)
+    note = ClientNoted(ClientId(7), 5, "orders", "", "10.0.0.7:1", "")
+    journal.write([note], bench.partition.log.newest_segment)
+    assert bench.facts(0, 0).notes_of(ClientId(7)) == []
+    journal.write([SessionFenced(SessionId(5), 9)], t(0))
+    assert bench.facts(0, 0).notes_of(ClientId(7)) == [note]
 
 
 @pytest.mark.parametrize("operation", [DiskOperation.OPEN, DiskOperation.WRITE])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.support import t
+from waltz.storage.journal import thinning
 from waltz.storage.journal.thinning import (
     CLIENTS_KEPT_MAX,
     CLIENTS_PART,
@@ -25,6 +27,7 @@ from waltz.wire.journal_entries import (
     JournalEntry,
     JournalOpened,
     LogCut,
+    NotesForgotten,
     SessionBegan,
     SessionFenced,
 )
@@ -84,7 +87,19 @@ def test_all_but_times_and_superseded_notes_stay_while_there_is_room() -> None:
         JournalOpened(t(0), 1), note(1, "a"), LogCut(t(0), 2), note(2),
         SessionBegan(SessionId(1), t(0), 3), SessionFenced(SessionId(2), 4), note(1, "b"),
     ]  # fmt: skip
-    assert thinned(entries, 10_000) == [each for each in entries if each != note(1, "a")]
+    left = [each for each in entries if each != note(1, "a")]
+    assert thinned(entries, 10_000) == [*left, NotesForgotten(0)]
+    assert thinned(left, 10_000) == left
+
+
+def test_clients_that_are_forgotten_are_counted_once_for_all_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(thinning, "CLIENTS_KEPT_MAX", 2)
+    once = thinned([note(number) for number in range(5)], 10_000)
+    assert once == [note(3), note(4), NotesForgotten(3)]
+    again = thinned([*once, note(5)], 10_000)
+    assert again == [note(4), note(5), NotesForgotten(4)]
 
 
 def test_the_oldest_entries_go_together_with_all_before_them_but_for_clients() -> None:
@@ -117,4 +132,5 @@ def test_what_is_kept_fits_and_is_in_order(entries: list[JournalEntry], room: in
     found = thinned(entries, room)
     assert sum(map(entry_bytes, found)) <= room * 7 // 8 + room // CLIENTS_PART
     position = iter(map(id, entries))
-    assert all(id(each) in position for each in found if not isinstance(each, ClientNoted))
+    moved = ClientNoted | NotesForgotten
+    assert all(id(each) in position for each in found if not isinstance(each, moved))

@@ -9,15 +9,18 @@ from random import Random
 
 import pytest
 
+from waltz.storage.journal.thinning import thinned
 from waltz.types import ClientId, SessionId, TransactionId
 from waltz.wire.journal_entries import (
     ClientNoted,
+    ClientsTold,
     ClockSetBack,
     DurableTime,
     EarlierTime,
     JournalEntry,
     JournalOpened,
     LogCut,
+    NotesForgotten,
     RecordsRepaired,
     SessionBegan,
     SessionFenced,
@@ -25,6 +28,7 @@ from waltz.wire.journal_entries import (
     encode_entries,
 )
 from waltz.wire.journal_facts import (
+    IN_FLIGHT_MILLISECONDS,
     AuthorSession,
     DurableInterval,
     JournalFacts,
@@ -126,6 +130,64 @@ def test_the_notes_of_a_client_are_told_in_order() -> None:
     assert facts.repairs == [RecordsRepaired(t(1), t(2), 13)]
 
 
+A = ClientNoted(ClientId(1), 1_000, "a", "", "h:1", "")
+B = ClientNoted(ClientId(1), 9_000, "b", "", "h:2", "")
+SESSION: list[JournalEntry] = [SessionBegan(SessionId(3), t(-1), 10), ClientsTold(SessionId(3), 10)]
+
+
+def authors(*entries: JournalEntry, of: int = 0, session: Sequence[JournalEntry] = SESSION) -> str:
+    """Return the names of the clients that may have written a transaction."""
+    facts = JournalFacts([*session, *entries])
+    return "".join(each.name for each in facts.holders(ClientId(1), t(of)))
+
+
+def test_the_author_is_the_last_that_was_noted_before_the_record_in_the_order_of_entries() -> None:
+    assert authors(A, at(-1, 8_000), at(0, 8_500), B, at(1, 99_000)) == "a"
+    assert authors(A, at(-1, 8_000), at(0, 8_500), B, at(0, 50_000), at(1, 99_000), of=1) == "b"
+    assert authors(at(-1, 900), A, at(0, 1_100)) == "a", "its first transaction"
+    assert authors(at(-1, 900), at(0, 950), A) == "", "whoever it was, it was not this one"
+    assert authors(A, at(-1, 8_000), at(0, 8_500), of=1) == "", "there is no such record"
+
+
+def test_what_came_at_the_record_or_a_little_before_it_leaves_the_author_open() -> None:
+    assert authors(A, at(-1, 8_000), B, at(0, 9_500)) == "ab"
+    late = 9_000 + IN_FLIGHT_MILLISECONDS
+    assert authors(A, B, at(-1, late), at(0, late + 50)) == "ab"
+    assert authors(A, B, at(-1, late + 1), at(0, late + 50)) == "b"
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        SESSION[:1],
+        [SESSION[0], ClientsTold(SessionId(2), 10)],
+        [*SESSION, SessionFenced(SessionId(4), 11)],
+        [*SESSION, JournalOpened(t(-1), 11)],
+        [],
+    ],
+    ids=["untold", "told by another", "fenced", "opened anew", "none"],
+)
+def test_outside_of_a_session_that_has_told_its_clients_nothing_tells_an_author(
+    session: Sequence[JournalEntry],
+) -> None:
+    assert authors(A, at(-1, 8_000), at(0, 8_500), session=session) == ""
+
+
+def test_a_client_whose_predecessor_may_be_forgotten_is_the_author_later_only() -> None:
+    first: list[JournalEntry] = [at(-1, 900), A, at(0, 1_100)]
+    assert authors(*first, NotesForgotten(0)) == ""
+    assert authors(NotesForgotten(0), *first) == "a"
+    assert authors(NotesForgotten(1), *first) == "", "it may be the one that is forgotten"
+    assert authors(A, at(-1, 8_000), at(0, 8_500), NotesForgotten(1)) == "a"
+
+
+def test_a_client_of_which_its_server_knew_nothing_is_no_author_nor_is_the_one_before_it() -> None:
+    gone = B._replace(name="", address="")
+    late = 9_001 + IN_FLIGHT_MILLISECONDS
+    assert authors(A, gone, at(-1, late), at(0, late + 50)) == ""
+    assert authors(A, at(-1, 8_000), gone, at(0, 9_500)) == ""
+
+
 def test_a_majority_of_copies_is_there_from_the_middle_one_on() -> None:
     one, two = DurableInterval(10, 12), DurableInterval(11, 20)
     late = DurableInterval(3_600, 3_601)
@@ -163,6 +225,14 @@ class Told:
     """By content: the session that made the record."""
     entries: list[JournalEntry] = field(default_factory=list)
     contents: int = 0
+    holder: str = "a"
+    """The client that has the client ID now."""
+    noted: str = ""
+    """The holder that the node has noted last."""
+    is_telling: bool = False
+    """Whether the server of the session that has started tells of clients."""
+    writers: dict[int, str] = field(default_factory=dict)
+    """By content: the client that wrote the record."""
 
     def now(self) -> int:
         self.clock += self.draw.choice((0, 0, 1, 5, 300))
@@ -184,11 +254,25 @@ class Told:
 
     def append(self) -> None:
         self.entries.append(self.time())
+        former = self.holder
+        self.clock += self.draw.choice((0, 0, 20_000))
         for _ in range(self.draw.randint(1, 4)):
+            if self.draw.random() < 0.1:
+                former, self.holder = self.holder, self.draw.choice("abc")
+                self.note()
             self.contents += 1
             self.authors[self.contents] = self.live
+            # What the former one has sent may be on its way.
+            self.writers[self.contents] = self.draw.choice((former, self.holder, self.holder))
             self.add(self.contents)
         self.entries.append(self.time())
+
+    def note(self) -> None:
+        """The server of a session tells who has the client ID; it is noted if that is news."""
+        if self.live is not None and self.is_telling and self.noted != self.holder:
+            self.noted = self.holder
+            note = ClientNoted(ClientId(1), self.now(), self.holder, "", "h:1", "")
+            self.entries.append(note)
 
     def cut(self) -> list[int]:
         """Return what was cut off."""
@@ -210,6 +294,11 @@ class Told:
             self.append()
         self.entries.append(SessionBegan(SessionId(self.session), t(self.last), self.now()))
         self.live = self.session
+        # The original's servers tell nothing of clients.
+        self.is_telling = self.draw.random() < 0.8
+        if self.is_telling:
+            self.entries.append(ClientsTold(SessionId(self.session), self.now()))
+            self.note()
 
     def restart(self) -> None:
         """The end of the journal is lost, up to anything, and the clock is another one."""
@@ -219,6 +308,8 @@ class Told:
         if lost:
             del self.entries[-lost:]
         self.entries.append(JournalOpened(t(self.last), self.now()))
+        notes = [each.name for each in self.entries if isinstance(each, ClientNoted)]
+        self.noted = notes[-1] if notes else ""
 
     def live_on(self, steps: int) -> None:
         for _ in range(steps):
@@ -247,6 +338,9 @@ class Told:
             session = facts.session(number)
             if session is not None and session != self.authors[content]:
                 wrong.append(f"{number}: session {session}, but {self.authors[content]} made it")
+            holders = [each.name for each in facts.holders(ClientId(1), t(number))]
+            if holders and self.writers[content] not in holders:
+                wrong.append(f"{number}: written by one of {holders}, but {self.writers[content]}")
         return wrong
 
 
@@ -261,7 +355,11 @@ def test_nothing_false_follows_from_a_journal_that_is_cut_thinned_or_flipped(see
     for _ in range(10):
         end = draw.randint(0, len(node.entries))
         assert node.false_statements(node.entries[:end]) == []
-        assert node.false_statements(node.entries[draw.randint(0, end) : end]) == []
+        first = draw.randint(0, end)
+        notes = [each for each in node.entries[:first] if isinstance(each, ClientNoted)]
+        assert node.false_statements([*notes, *node.entries[first:end]]) == []
+        room = len(encode_entries(node.entries)) * draw.randint(2, 12) // 10
+        assert node.false_statements(thinned(node.entries, room)) == []
         kept = [
             each
             for each in node.entries
@@ -276,7 +374,7 @@ def test_nothing_false_follows_from_a_journal_that_is_cut_thinned_or_flipped(see
 
 def test_most_records_of_such_a_life_have_an_interval() -> None:
     """The test above judges something."""
-    known = held = sessions = 0
+    known = held = sessions = authors = 0
     for seed in range(20):
         node = Told(Random(seed))
         node.entries.append(JournalOpened(t(-1), node.now()))
@@ -290,7 +388,10 @@ def test_most_records_of_such_a_life_have_an_interval() -> None:
         )
         held += len(node.log)
         known += sum(facts.interval(number) is not None for number in range(len(node.log)))
+        told = [facts.holders(ClientId(1), t(number)) for number in range(len(node.log))]
+        authors += sum(len({each.name for each in holders}) == 1 for holders in told)
         sessions += sum(facts.session(number) is not None for number in range(len(node.log)))
     assert held > 200
     assert known > held * 0.6
     assert sessions > held * 0.2
+    assert authors > held * 0.05

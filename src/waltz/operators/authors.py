@@ -8,19 +8,15 @@ client that has the ID now is named only as that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from waltz.errors import UnavailableError
 from waltz.operators.client_questions_shell import MountedClient, ServerClients, printable
 from waltz.operators.journals_shell import JournalNotes
 from waltz.types import Address, ClientId, PartitionId
 from waltz.wire.journal_entries import ClientNoted
-
-NOTE_LATE_MILLISECONDS: Final = 5_000
-"""A client's note is made a moment after its mount, perhaps after its first transactions; and a
-transaction may be on its way this long before its record is durable."""
 
 Answers: TypeAlias = Mapping[Address, ServerClients | UnavailableError]
 
@@ -60,8 +56,8 @@ def author_of(
 ) -> tuple[Author | None, str]:
     """Return the client that wrote a transaction; or None, and why nobody can tell."""
     mounted = list(_mounted(client_id, partition_id, answers))
-    there = [each for each in journals if each.is_appended and each.interval is not None]
-    noted = [note for each in there or journals for note in _possible(each)]
+    there = [each.holders for each in journals if each.holders]
+    noted = [note for notes in there or [each.notes for each in journals] for note in notes]
     identities = {_identity_of_note(each) for each in noted}
     if not noted:
         identities = {_identity_of_client(client) for _, client in mounted}
@@ -88,18 +84,6 @@ def author_of(
         client_id, identity.name, instance, *identity[1:], address, source, bool(there and noted)
     )
     return author, ""
-
-
-def _possible(journal: JournalNotes) -> Sequence[ClientNoted]:
-    if journal.interval is None:
-        return journal.notes
-    low = journal.interval.not_before - NOTE_LATE_MILLISECONDS
-    high = journal.interval.not_after + NOTE_LATE_MILLISECONDS
-    by_then = [each for each in journal.notes if each.milliseconds <= high]
-    if not journal.is_appended:  # it was written at any time before
-        return by_then
-    before = [each for each in by_then if each.milliseconds < low]
-    return [*before[-1:], *(each for each in by_then if each.milliseconds >= low)]
 
 
 def _mounted(

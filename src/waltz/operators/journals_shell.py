@@ -113,13 +113,11 @@ class TransactionTimes:
 class JournalNotes(NamedTuple):
     """A node's notes of a client next to a transaction, in the order in which they were made.
 
-    interval     when the record became durable there; None: not recorded.
-    is_appended  whether it came there as it was written, and not as a copy later.
+    holders  those of which one is the note of the transaction's author; none: that is not recorded.
     """
 
     notes: Sequence[ClientNoted]
-    interval: DurableInterval | None
-    is_appended: bool
+    holders: Sequence[ClientNoted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +150,9 @@ class RunTimes:
             answer = _telling(parts, near)
             if answer is not None and answer.facts is not None:
                 notes = answer.facts.notes_of(client_id)
-                is_appended = answer.facts.session(TransactionId(near)) is not None
-                found.append(JournalNotes(notes, answer.interval(near), is_appended))
+                is_there = answer.first <= near < answer.end
+                holders = answer.facts.holders(client_id, TransactionId(near)) if is_there else ()
+                found.append(JournalNotes(notes, holders))
         return found
 
     def problems(self) -> dict[ReplicaId, str]:

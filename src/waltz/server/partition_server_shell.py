@@ -44,6 +44,7 @@ from waltz.store.events import Committed, StoreEvent
 from waltz.store.standing import StoreReport
 from waltz.store.store_partition_shell import StorePartition
 from waltz.types import TransactionId
+from waltz.wire.storage_protocol import CLIENT_NOTES_MAX
 
 OpenStore: TypeAlias = Callable[[Callable[[StoreEvent], None]], StorePartition]
 
@@ -225,12 +226,16 @@ class RunningPartition:
                 if self._is_hurried:
                     self._clients.flush(connection_id)
             case AppendToStore(records):
+                # Each replica notes the clients that have sent the records before the records come.
+                self._send_notes()
                 self._store.append(records, at_once=self._is_hurried)
             case FetchRecords():
                 self._reads[effect] = self._group.create_task(self._read(effect))
             case ClientMounted(connection_id, client_id):
-                facts = self._clients.facts(connection_id)
-                if facts is not None and self._notes.add(client_id, facts):
+                self._notes.add(client_id, self._clients.facts(connection_id))
+                if self._notes.count >= CLIENT_NOTES_MAX:
+                    self._send_notes()
+                elif self._notes.count and (self._telling is None or self._telling.done()):
                     self._telling = self._group.create_task(self._tell_replicas())
             case CloseClientConnection(connection_id, reason):
                 self._clients.cut_off(connection_id, reason)
@@ -252,7 +257,11 @@ class RunningPartition:
     async def _tell_replicas(self) -> None:
         """Have the journals note the clients that have mounted just now."""
         await asyncio.sleep(NOTES_PAUSE_SECONDS)
-        self._store.note_clients(self._notes.take())
+        self._send_notes()
+
+    def _send_notes(self) -> None:
+        if self._notes.count:
+            self._store.note_clients(self._notes.take())
 
     async def _read(self, wanted: FetchRecords) -> None:
         first, count_max, with_data = (

@@ -419,7 +419,10 @@ class ServerPartition:
         if not self._mounts.is_valid(peer):
             self._effects.append(RequestsDropped(peer.connection_id, STALE_CONNECTION, 1))
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
-        elif not self.is_open or request.request_id.generation > self.generation:
+            return False
+        # Whatever the answer is, the connection's appends count from here on.
+        self._effects.append(ClientMounted(peer.connection_id, peer.client_id))
+        if not self.is_open or request.request_id.generation > self.generation:
             # A client that knows of a later owner may have written there. From here it would learn
             # of an end of the log before that, and write again what is in the log already.
             self._answer_mount(peer, request.request_id, MountState.NOT_READY)
@@ -427,7 +430,6 @@ class ServerPartition:
             self._reject(peer, "mount", request.client_high_water_mark)
         else:
             self._feeds.expect_mount(peer.connection_id, request.request_id)
-            self._effects.append(ClientMounted(peer.connection_id, peer.client_id))
             return True
         return False
 

@@ -214,7 +214,7 @@ class Drain:
                 partition.accepted_damage.add(request.session_id, request.damaged)
                 return SuccessResponse(*head)
             case NoteClientsRequest():
-                partition.note_clients(request.clients)
+                partition.note_clients(request.session_id, request.clients)
                 return SuccessResponse(*head)
             case _:
                 raise StorageError(f"{type(request).__name__} is not a request to a partition")

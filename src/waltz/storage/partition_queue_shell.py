@@ -381,7 +381,7 @@ class PartitionQueue:
                     # Before anything that waits; the answers to all that it tells of were sent.
                     write = partial(self.partition.journal.write, entries, worked.segment_before)
                     self._waiting.insert(0, _Command(write))
-                elif self._journal_timer is None:
+                if self._journal_timer is None:
                     self._watch_journal()
         except Exception as error:
             self._fail(error)

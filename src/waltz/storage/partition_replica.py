@@ -508,12 +508,11 @@ class StoragePartition:
             now = self._wall_milliseconds()
             self.journal.note(RecordsRepaired(batch.first_transaction_id, last, now))
 
-    def note_clients(self, clients: Sequence[ClientNote]) -> None:
-        """Note that these clients have mounted the partition."""
+    def note_clients(self, session_id: SessionId, clients: Sequence[ClientNote]) -> None:
+        """Note that these clients have mounted the partition, as the server of a session tells."""
         now = self._wall_milliseconds()
-        self.journal.note_clients(
-            [ClientNoted(client.client_id, now, *client[1:]) for client in clients]
-        )
+        notes = [ClientNoted(client.client_id, now, *client[1:]) for client in clients]
+        self.journal.note_clients(session_id, notes, now)
 
     def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
         """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.

@@ -37,6 +37,7 @@ from waltz.machine_shell import Lane, Mailbox, Turns
 from waltz.record import NewRecord, RecordBatch, empty_batch
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
 from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
+from waltz.store.noted_clients import NotedClients
 from waltz.store.partition_coordination_shell import PartitionCoordination, pause
 from waltz.store.read_router import ReadRouter
 from waltz.store.recovery import HighWaterMarkResolved
@@ -58,6 +59,7 @@ from waltz.store.requests import (
     RequestAnswered,
     RequestFailed,
     SendRequest,
+    SetLowWaterMark,
     WriteMetadata,
 )
 from waltz.store.routed_read import (
@@ -81,7 +83,12 @@ from waltz.types import Generation, PartitionId, ReplicaId, SessionId, Transacti
 from waltz.wire.handshake import Link
 from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.journal_entries import note_text
-from waltz.wire.storage_protocol import ClientNote, NoteClientsRequest, StorageMessage
+from waltz.wire.storage_protocol import (
+    CLIENT_NOTES_MAX,
+    ClientNote,
+    NoteClientsRequest,
+    StorageMessage,
+)
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +128,7 @@ class StorePartition:
         """Whether what a step brings about leaves at once."""
         self._frames = RequestFrames(partition_id)
         self._router = ReadRouter()
+        self._noted = NotedClients()
         self._opened = asyncio.Event()
         self._links: dict[ReplicaLink, asyncio.Task[None]] = {}
         self._exchanges: dict[ReplicaLink, StorageExchange] = {}
@@ -191,12 +199,23 @@ class StorePartition:
         have mounted the partition; longer texts are cut.
 
         Replicas whose version cannot are passed over. Nothing rests on notes: their answers are not
-        waited for, and no note is sent again.
+        waited for, and a note is sent again only to replicas on which a session starts later.
         """
         notes = tuple(ClientNote(each.client_id, *map(note_text, each[1:])) for each in clients)
+        self._noted.add(notes)
         for link, exchange in self._exchanges.items():
             if exchange.notes_clients and exchange.ended is None:
                 exchange.request(partial(self._notes_frame, notes, link), _ignore)
+
+    def _tell_clients(self, link: ReplicaLink, exchange: StorageExchange) -> None:
+        """Tell a replica on which a session starts all clients that have mounted the partition,
+        before the session's first append."""
+        notes = self._noted.all()
+        if notes is None or not exchange.notes_clients:
+            return
+        for first in range(0, max(len(notes), 1), CLIENT_NOTES_MAX):
+            part = tuple(notes[first : first + CLIENT_NOTES_MAX])
+            exchange.request(partial(self._notes_frame, part, link), _ignore)
 
     def _notes_frame(
         self, clients: tuple[ClientNote, ...], link: ReplicaLink, wire: Link, number: int
@@ -297,6 +316,7 @@ class StorePartition:
                 log.info("store_opened partition=%d session=%d mark=%d", number, session_id, mark)
                 self.reports.opened_at = self._host.clock.now()
                 self._opened.set()
+                self._noted.session_opened()
                 self._on_event(effect)
             case StoreClosed(reason):
                 log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
@@ -320,6 +340,8 @@ class StorePartition:
         exchange.request(
             partial(self._frames.frame, request, link), partial(self._take_answer, link, request)
         )
+        if isinstance(request, SetLowWaterMark):
+            self._tell_clients(link, exchange)
         if self._is_hurried:
             exchange.flush()
 

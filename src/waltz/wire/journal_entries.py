@@ -107,6 +107,21 @@ class ClientNoted(NamedTuple):
     program: str
 
 
+class ClientsTold(NamedTuple):
+    """The server of this session has told which clients have mounted the partition. From now on a
+    client is noted before the session's first append that its mount has brought."""
+
+    session_id: SessionId
+    milliseconds: int
+
+
+class NotesForgotten(NamedTuple):
+    """A gap in the notes: of those before this entry only the latest one of each client is certain
+    to be left, and none of `client_count` clients is."""
+
+    client_count: int
+
+
 JournalEntry: TypeAlias = (
     DurableTime
     | EarlierTime
@@ -117,6 +132,8 @@ JournalEntry: TypeAlias = (
     | SessionFenced
     | RecordsRepaired
     | ClientNoted
+    | ClientsTold
+    | NotesForgotten
 )
 
 NUMBERS: Final[dict[type[Any], tuple[int, struct.Struct]]] = {
@@ -128,6 +145,8 @@ NUMBERS: Final[dict[type[Any], tuple[int, struct.Struct]]] = {
     SessionFenced: (6, struct.Struct(">qq")),
     RecordsRepaired: (7, struct.Struct(">qqq")),
     EarlierTime: (9, struct.Struct(">qq")),
+    ClientsTold: (10, struct.Struct(">qq")),
+    NotesForgotten: (11, struct.Struct(">q")),
 }
 """The type byte and the body of each kind of entry that is nothing but numbers."""
 

@@ -18,12 +18,14 @@ from waltz.arrays import np
 from waltz.types import ClientId, SessionId, TransactionId
 from waltz.wire.journal_entries import (
     ClientNoted,
+    ClientsTold,
     ClockSetBack,
     DurableTime,
     EarlierTime,
     JournalEntry,
     JournalOpened,
     LogCut,
+    NotesForgotten,
     RecordsRepaired,
     SessionBegan,
     SessionFenced,
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 NO_LOWER_BOUND: Final = -(1 << 63)
 NO_UPPER_BOUND: Final = (1 << 63) - 1
 """These two stand in columns of times for a bound that is not recorded."""
+
+IN_FLIGHT_MILLISECONDS: Final = 5_000
+"""The longest time for which an append is taken to wait on its way to a node while another client
+mounts under the ID of its author: all clients that had the ID within this time may be the author.
+"""
 
 
 class DurableInterval(NamedTuple):
@@ -78,6 +85,9 @@ class _Piece:
     """The first time after that at which they were durable here; None: not known yet, or never."""
     clocks: int = 0
     """The times that the clock had been set back when `low` was noted."""
+    low_at: int = 0
+    high_at: int = 0
+    """The number of entries up to those that have noted `low` and `high`."""
 
 
 class JournalFacts:
@@ -96,7 +106,15 @@ class JournalFacts:
         """Ascending; transactions whose session is not proved are in none of them."""
         self.begun: list[SessionBegan] = []
         """The store sessions that have started on the node, in the order of the entries."""
-        self._clients: dict[ClientId, list[ClientNoted]] = {}
+        self._clients: dict[ClientId, list[tuple[int, ClientNoted]]] = {}
+        """The notes of each client, each with the number of entries up to it."""
+        self._told: set[SessionId] = set()
+        """The sessions whose servers have told which clients have mounted the partition."""
+        self._forgotten_at = 0
+        """The number of entries up to the last note that others are forgotten."""
+        self._has_forgotten_clients = False
+        self._count = 0
+        """The number of entries so far."""
         self._pieces = [_Piece(0, None)]
         self._open = 0
         """The position of the first piece that may still get its `high`."""
@@ -105,6 +123,7 @@ class JournalFacts:
         self._live: tuple[SessionId, TransactionId] | None = None
         """The session that has started and was not fenced since, with its mark."""
         for entry in entries:
+            self._count += 1
             self._take(entry, holds)
 
     def interval(self, transaction_id: int) -> DurableInterval | None:
@@ -180,17 +199,54 @@ class JournalFacts:
     def notes_of(self, client_id: ClientId) -> Sequence[ClientNoted]:
         """Return the notes of the client, in order: another client of the same ID is another
         note."""
-        return self._clients.get(client_id, ())
+        return [note for _, note in self._clients.get(client_id, ())]
+
+    def holders(self, client_id: ClientId, transaction_id: TransactionId) -> Sequence[ClientNoted]:
+        """Return the notes of which one is that of the transaction's author, whose client ID is
+        given; none: that is not recorded.
+
+        The journal tells it of records that the node took from a session whose server had told who
+        has mounted the partition: the notes that came before the record in the order of the entries
+        are then all there were. The last of them counts, those that came while the record may have,
+        and those of clients that had the ID until shortly before.
+        """
+        piece = self._pieces[bisect_right(self._pieces, transaction_id, key=_FIRST) - 1]
+        if self.session(transaction_id) not in self._told or transaction_id < 0:
+            return ()
+        if piece.low is None or piece.high is None:
+            return ()
+        notes = [each for each in self._clients.get(client_id, ()) if each[0] <= piece.high_at]
+        first = len(notes)
+        while first:
+            at, note = notes[first - 1]
+            first -= 1
+            is_old = note.milliseconds < piece.low - IN_FLIGHT_MILLISECONDS
+            if at <= piece.low_at and is_old:
+                break
+        else:
+            # The client may have taken the ID over from one whose note is gone.
+            if notes and (self._has_forgotten_clients or notes[0][0] < self._forgotten_at):
+                return ()
+        found = [note for _, note in notes[first:]]
+        # Of a client whose connection was gone before its server looked nothing is known.
+        return found if all(note.address for note in found) else ()
 
     @property
     def clients(self) -> Sequence[ClientNoted]:
         """The latest note of each client."""
-        return [notes[-1] for notes in self._clients.values()]
+        return [notes[-1][1] for notes in self._clients.values()]
 
     def _take(self, entry: JournalEntry, holds: Callable[[DurableTime], bool]) -> None:
         match entry:
             case ClientNoted():
-                self._clients.setdefault(entry.client_id, []).append(entry)
+                self._clients.setdefault(entry.client_id, []).append((self._count, entry))
+                return
+            case ClientsTold():
+                self._told.add(entry.session_id)
+                return
+            case NotesForgotten():
+                self._forgotten_at = self._count
+                self._has_forgotten_clients |= entry.client_count > 0
                 return
             case RecordsRepaired():
                 self.repairs.append(entry)
@@ -227,7 +283,8 @@ class JournalFacts:
     def _begin(self, entry: DurableTime | EarlierTime | JournalOpened | LogCut) -> None:
         """Note that what is after the transaction now came here after this time."""
         following = self._drop_after(entry.transaction_id)
-        self._pieces.append(_Piece(following, entry.milliseconds, clocks=self._clocks))
+        piece = _Piece(following, entry.milliseconds, clocks=self._clocks, low_at=self._count)
+        self._pieces.append(piece)
         self._open = min(self._open, len(self._pieces) - 1)
 
     def _settle(self, entry: DurableTime) -> None:
@@ -235,7 +292,7 @@ class JournalFacts:
         self._drop_after(entry.transaction_id)
         for piece in self._pieces[self._open :]:
             if piece.low is not None and piece.high is None:
-                piece.high = entry.milliseconds
+                piece.high, piece.high_at = entry.milliseconds, self._count
         self._open = len(self._pieces)
         if self._live is not None:
             session_id, mark = self._live

@@ -12,7 +12,8 @@ from waltz.types import ClientId
 from waltz.wire.storage_protocol import CLIENT_NOTES_MAX, ClientNote
 
 NOTES_PAUSE_SECONDS: Final = 1.0
-"""From the first mount to the message to the replicas, which has all that follow in between."""
+"""From the first mount to the message to the replicas, which has all that follow in between; an
+append comes after it in any case."""
 
 
 class ClientNotes:
@@ -22,26 +23,28 @@ class ClientNotes:
         self._latest: dict[ClientId, ClientNote] = {}
         """The latest note of each client, at most CLIENT_NOTES_MAX, so that mounts that are
         repeated are noted once."""
-        self._unsent: dict[ClientId, ClientNote] = {}
+        self._unsent: list[ClientNote] = []
 
-    def add(self, client_id: ClientId, facts: ConnectionFacts) -> bool:
-        """Take note of a mount; return whether there was nothing to send before, and is now.
-
-        Beyond CLIENT_NOTES_MAX clients that wait to be sent, further ones are not noted.
-        """
-        note = note_of(client_id, facts)
-        if self._latest.get(client_id) == note or len(self._unsent) >= CLIENT_NOTES_MAX:
-            return False
+    def add(self, client_id: ClientId, facts: ConnectionFacts | None) -> None:
+        """Take note of a mount. `facts` is None: the connection is gone already, and nobody knows
+        whose it was, which is noted, too: what it sent may still be appended."""
+        note = ClientNote(client_id, "", "", "", "") if facts is None else note_of(client_id, facts)
+        if self._latest.get(client_id) == note:
+            return
         if len(self._latest) >= CLIENT_NOTES_MAX:
             self._latest.clear()
-        had_none = not self._unsent
-        self._latest[client_id] = self._unsent[client_id] = note
-        return had_none
+        self._latest[client_id] = note
+        self._unsent.append(note)
+
+    @property
+    def count(self) -> int:
+        """The number of notes that are not sent yet. At CLIENT_NOTES_MAX they are to be sent."""
+        return len(self._unsent)
 
     def take(self) -> tuple[ClientNote, ...]:
-        """Return the notes that are to be sent, once."""
-        notes, self._unsent = self._unsent, {}
-        return tuple(notes.values())
+        """Return the notes that are to be sent, once, in order."""
+        notes, self._unsent = self._unsent, []
+        return tuple(notes)
 
 
 def note_of(client_id: ClientId, facts: ConnectionFacts) -> ClientNote:

@@ -28,15 +28,18 @@ from waltz.wire.journal_entries import (
     ENTRY_CHECKSUM,
     ENTRY_HEAD,
     NUMBERS,
+    ClientsTold,
     ClockSetBack,
     DurableTime,
     EarlierTime,
     JournalOpened,
     LogCut,
+    NotesForgotten,
     RecordsRepaired,
     SessionBegan,
     SessionFenced,
 )
+from waltz.wire.journal_facts import IN_FLIGHT_MILLISECONDS
 
 HEADER_FIELDS: Final = (
     '"WJNL"',
@@ -88,6 +91,20 @@ BODIES: Final[dict[type, tuple[str, tuple[str, ...]]]] = {
             " comes after the transaction was not here at this time."
         ),
         ("transaction ID", TIME),
+    ),
+    ClientsTold: (
+        (
+            "The server of the session has told all clients that have mounted the partition. From"
+            " now on a client is noted before what its mount has brought is appended."
+        ),
+        ("session ID", TIME),
+    ),
+    NotesForgotten: (
+        (
+            "Notes of clients are missing. Of those before this entry the latest one of each client"
+            " is certain to be here, but for this number of clients, of which there is none."
+        ),
+        ("number of clients",),
     ),
 }
 
@@ -182,14 +199,14 @@ transaction before the drain with the time when the drain began, and the last on
 time when the drain had ended. If no drain follows, the newest transaction is named
 {PACE_SECONDS:g} s after the pair before at the latest, before a question is answered, and when the
 node stops. Sessions, cuts, repairs and new segments bring their pair at once. A new journal begins
-with the session and the clients that are known.
+with the session and the clients that are known; that a note is missing is noted.
 
 A file has at most a part of 1/{JOURNAL_PART} of what its segment may take, at least
 {JOURNAL_BYTES_MIN // 1024} KiB and at most {JOURNAL_BYTES_MAX // 1024} KiB. When it is full it is
 replaced by one with three quarters of the times, the older ones evenly spaced, and of each client
 only the latest note: at most {CLIENTS_KEPT_MAX:,} clients and 1/{CLIENTS_PART} of the file,
-the first noted are forgotten first. If that is not enough the oldest other entries go, together
-with all before them.
+the first noted are forgotten first; an entry tells that notes are missing. If that is not enough
+the oldest other entries go, together with all before them.
 
 ## What entries prove
 
@@ -202,6 +219,12 @@ with all before them.
 - A session gave their IDs to the transactions after its mark that are named by a time between
   `SessionBegan` and the next `SessionFenced` or `JournalOpened`. What a node copies to catch up
   lies before that mark, or after a fence.
+- The author of a transaction is told if its session has `ClientsTold`: of its client ID the last
+  note before the time at which the transaction was not there, those between that time and the one
+  at which it was, and those that another note superseded within
+  {IN_FLIGHT_MILLISECONDS // 1000} s before. If these name one client, that is the author; if they
+  name several, if one of them has no address, or if an earlier note may be forgotten, nothing is
+  recorded. The order of the entries counts, no clock but for these seconds.
 """
 
 

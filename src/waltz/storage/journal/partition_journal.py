@@ -14,16 +14,18 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from waltz.storage.journal.journal_file import JournalFile, JournalPlace, read_journal
-from waltz.storage.journal.thinning import journal_bytes_max, kept_clients
+from waltz.storage.journal.thinning import forgotten_count, journal_bytes_max, kept_clients
 from waltz.storage.log.segment import SegmentHome
 from waltz.storage.log.segments import SegmentChain
-from waltz.types import TransactionId
+from waltz.types import NO_SESSION, SessionId, TransactionId
 from waltz.wire.journal_entries import (
     ClientNoted,
+    ClientsTold,
     DurableTime,
     EarlierTime,
     JournalEntry,
     JournalOpened,
+    NotesForgotten,
     SessionBegan,
     SessionFenced,
     encode_entries,
@@ -69,7 +71,13 @@ class PartitionJournal:
         """Entries noted since `take_notes` was called last."""
         self._session: SessionBegan | None = None
         """The session that has started here and was not fenced since."""
+        self._told: ClientsTold | None = None
+        """The entry that the server of this session has told which clients there are."""
+        self._untold = NO_SESSION
+        """The session that has started here and has not told its clients yet."""
         self._clients: list[ClientNoted] = []
+        self._forgotten = 0
+        """The number of clients that were noted and are not among these any more."""
         self.openings = 0
         """The number of times that the log was opened."""
 
@@ -78,15 +86,26 @@ class PartitionJournal:
     def opened(self) -> None:
         """Note that the log was opened, or closed: nothing is known of what was written before."""
         self.openings += 1
-        self._file = self._failed = self._session = None
+        self._file = self._failed = self._session = self._told = None
+        self._untold = NO_SESSION
         self.notes.clear()
 
     def note(self, entry: JournalEntry) -> None:
         """Remember an entry of the drain under way."""
+        if isinstance(entry, SessionBegan):
+            self._untold = entry.session_id
+        elif isinstance(entry, SessionFenced):
+            self._untold = NO_SESSION
         self.notes.append(entry)
 
-    def note_clients(self, notes: Sequence[ClientNoted]) -> None:
-        """Remember those of the clients that were not noted before with the same texts."""
+    def note_clients(
+        self, session_id: SessionId, notes: Sequence[ClientNoted], milliseconds: int
+    ) -> None:
+        """Remember those of the clients that were not noted before with the same texts. What a
+        session's server tells first after the session has started is all clients that there are."""
+        if session_id == self._untold != NO_SESSION:
+            self._untold = NO_SESSION
+            self.notes.append(ClientsTold(session_id, milliseconds))
         known = {each.client_id: each[2:] for each in self._clients}
         for note in notes:
             shown = ClientNoted._make([*note[:2], *map(note_text, note[2:])])
@@ -125,11 +144,17 @@ class PartitionJournal:
                 )  # fmt: skip
         for entry in entries:
             if isinstance(entry, SessionBegan):
-                self._session = entry
+                self._session, self._told = entry, None
             elif isinstance(entry, SessionFenced | JournalOpened):
-                self._session = None
+                self._session = self._told = None
+            elif isinstance(entry, ClientsTold):
+                self._told = entry
         if fresh := [each for each in entries if isinstance(each, ClientNoted)]:
-            self._clients = kept_clients([*self._clients, *fresh], self._place.bytes_max)
+            self._keep_clients([*self._clients, *fresh])
+
+    def _keep_clients(self, notes: Sequence[ClientNoted]) -> None:
+        self._clients = kept_clients(notes, self._place.bytes_max)
+        self._forgotten += len({each.client_id for each in notes}) - len(self._clients)
 
     def _write_to(self, first: TransactionId, entries: Sequence[JournalEntry]) -> None:
         """Add `entries` to the journal of one segment. Raises OSError, CorruptionError."""
@@ -140,9 +165,12 @@ class PartitionJournal:
 
     def _start(self, file: JournalFile, entries: Sequence[JournalEntry]) -> list[JournalEntry]:
         """Return what goes before `entries`, the next ones of a file that was just opened."""
+        noted = [each for each in file.entries if isinstance(each, ClientNoted)]
         if not self._clients:
-            noted = [each for each in file.entries if isinstance(each, ClientNoted)]
-            self._clients = kept_clients(noted, self._place.bytes_max)
+            self._forgotten += forgotten_count(file.entries)
+            self._keep_clients(noted)
+        latest = {each.client_id: each for each in noted}
+        unnoted = [each for each in self._clients if latest.get(each.client_id) != each]
         file.entries = ()
         start: list[JournalEntry] = []
         if not file.is_new and not isinstance(entries[0], JournalOpened):
@@ -154,8 +182,11 @@ class PartitionJournal:
             ][:1]
         if self._session is not None:
             start.append(self._session)
-        if file.is_new:
-            start += self._clients
+        if self._told is not None:
+            start.append(self._told)
+        start += unnoted
+        if unnoted:
+            start.append(NotesForgotten(self._forgotten))
         return start
 
     def _with_checksums(self, entries: Sequence[JournalEntry]) -> Iterator[JournalEntry]:

@@ -1,8 +1,9 @@
 """The choice of what a journal keeps when its file is full.
 
 Owns that choice. Whatever is dropped makes answers wider or lets them say "not recorded", never
-wrong. Single times and superseded notes of clients may go from anywhere. Each of the other entries
-gives a meaning to those after it, and goes only together with everything before it.
+wrong. Single times and superseded notes of clients may go from anywhere, and that notes went is
+noted. Each of the other entries gives a meaning to those after it, and goes only together with
+everything before it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from waltz.wire.journal_entries import (
     ClientNoted,
     DurableTime,
     JournalEntry,
+    NotesForgotten,
     encode_entry,
 )
 
@@ -69,11 +71,17 @@ def kept_clients(notes: Sequence[ClientNoted], bytes_max: int) -> list[ClientNot
     return list(latest.values())[::-1]
 
 
+def forgotten_count(entries: Sequence[JournalEntry]) -> int:
+    """Return the number of clients whose notes are gone, as the entries have noted it."""
+    return sum(each.client_count for each in entries if isinstance(each, NotesForgotten))
+
+
 def thinned(entries: Sequence[JournalEntry], bytes_max: int) -> list[JournalEntry]:
     """Return the entries that a journal of `bytes_max` bytes keeps, at most seven eighths of them:
     of the older times some, evenly spaced, of each client its latest note, and no more of the
     oldest others than there is room for."""
-    clients = kept_clients([each for each in entries if isinstance(each, ClientNoted)], bytes_max)
+    notes = [each for each in entries if isinstance(each, ClientNoted)]
+    clients = kept_clients(notes, bytes_max)
     kept_notes = set(map(id, clients))
     dropped = _dropped_times(entries)
     kept = [
@@ -81,12 +89,17 @@ def thinned(entries: Sequence[JournalEntry], bytes_max: int) -> list[JournalEntr
         for each in entries
         if (id(each) in kept_notes if isinstance(each, ClientNoted) else id(each) not in dropped)
     ]
+    if len(clients) < len(notes):
+        forgotten = len({each.client_id for each in notes}) - len(clients)
+        forgotten += forgotten_count(entries)
+        kept = [each for each in kept if not isinstance(each, NotesForgotten)]
+        kept.append(NotesForgotten(forgotten))
     excess = sum(map(entry_bytes, kept)) - bytes_max * 7 // 8
     start: list[JournalEntry] = []
     position = 0
     while excess > 0 and position < len(kept):
         oldest = kept[position]
-        if isinstance(oldest, ClientNoted):
+        if isinstance(oldest, ClientNoted | NotesForgotten):
             start.append(oldest)
         else:
             excess -= entry_bytes(oldest)
