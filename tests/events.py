@@ -206,7 +206,7 @@ MEANINGS: Final[dict[str, str]] = {
     "tls_files_read_again": "Changed certificates are in force.",
     "tls_spoken": "A peer speaks TLS where a plain connection was made.",
     "told_to_stop": "A signal has told the process to stop.",
-    "torn_tail_cut": "A write that a power cut had torn was cut off; it was never acknowledged.",
+    "torn_tail_cut": "What looks like a write torn by a power cut was cut off.",
     "transaction_parked": "An application has parked a transaction that it cannot apply.",
     "transaction_unreadable": "No replica could give a record that a client waits for.",
     "transport_failed": "A storage node could not be reached.",

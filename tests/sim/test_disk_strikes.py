@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.storage.support import batch
 from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
 from waltz.sim.faults.disk_strikes import (
     FailingOperations,
@@ -87,15 +88,59 @@ def test_one_bit_of_one_data_file_flips(
     assert disk.contents() == {"/": None, **contents, path: bytes(expected)}
 
 
+def indexed(count: int, entries: int) -> tuple[bytes, bytes]:
+    """A data file of `count` records, and an index with the first `entries` of them."""
+    records = batch(0, count)
+    data, index = bytes(128) + records.block, bytes(128)
+    for offset in records.offsets[:entries]:
+        index += (128 + int(offset)).to_bytes(8)
+    return data, index
+
+
+def unsynced_index(share: float, *names: str) -> list[SimulatedDisk]:
+    """What power cuts may leave where bits of the first data file flip, of 6 records whose index
+    entries, but for 4 of them, were not synced."""
+    data, index = indexed(6, 6)
+    contents = dict.fromkeys([f"/s/{name}.seg" for name in names], data)
+    contents |= dict.fromkeys([f"/s/{name}.idx" for name in names], index[: 128 + 32])
+    disk = SimulatedDisk(contents={"/s": None, **contents})
+    for name in names:
+        disk.open(f"/s/{name}.idx").write_at(128 + 32, index[128 + 32 :])
+    assert flip_bits(disk, flips((0.4, share, 0))) == ["/s/0.seg"]
+    return [disk.crash_clone(Random(seed)) for seed in range(20)]
+
+
 def test_the_index_of_what_rots_has_been_written_out() -> None:
-    disk = SimulatedDisk(["/s"])
-    for name in ("0.idx", "0.seg", "9.idx", "9.seg"):
-        disk.open(f"/s/{name}", create=True).write_at(0, b"x" * 10)
-    disk.sync_directory("/s")
-    flip_bits(disk, flips((0.25, 0.0, 0)))
-    clones = [disk.crash_clone(Random(seed)) for seed in range(20)]
-    assert {clone.content("/s/0.idx") for clone in clones} == {b"x" * 10}
-    assert {clone.content("/s/9.idx") for clone in clones} == {b"x" * 10, b""}
+    clones = unsynced_index(0.9, "0", "9")
+    assert {len(clone.content("/s/0.idx")) for clone in clones} == {128 + 48}
+    assert len({len(clone.content("/s/9.idx")) for clone in clones}) > 1
+
+
+def test_index_entries_behind_what_rots_may_still_get_lost() -> None:
+    clones = unsynced_index(0.3, "0", "9")
+    assert 128 + 32 in {len(clone.content("/s/0.idx")) for clone in clones}
+
+
+@pytest.mark.parametrize(("entries", "rotten"), [(0, 0), (1, 1), (4, 4), (6, 6)])
+def test_records_without_an_index_entry_do_not_rot(entries: int, rotten: int) -> None:
+    """Seed 520235: a power cut took the entry, 25 ms later the record rotted."""
+    data, index = indexed(6, entries)
+    for share in (0.0, 0.3, 0.6, 0.9, 1.0):
+        disk = SimulatedDisk(contents={"/s": None, "/s/0.idx": index, "/s/0.seg": data})
+        assert flip_bits(disk, flips((1.0, share, 0))) == ["/s/0.seg"]
+        changed = disk.content("/s/0.seg")
+        (place,) = (number for number in range(len(data)) if data[number] != changed[number])
+        end = 128 + int(batch(0, 6).offsets[rotten])
+        assert place == min(int(share * end), end - 1)
+
+
+def test_rot_in_an_index_does_not_write_it_out() -> None:
+    data, index = indexed(6, 6)
+    disk = SimulatedDisk(contents={"/s": None, "/s/0.idx": index[:128], "/s/0.seg": data})
+    disk.open("/s/0.idx").write_at(128, index[128:])
+    flip_bits(disk, flips((0.0, 0.0, 0)))
+    clones = {disk.crash_clone(Random(seed)).content("/s/0.idx") for seed in range(20)}
+    assert {len(content) for content in clones} == {128, len(index)}
 
 
 def test_without_data_nothing_flips() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.storage.support import DIRECTORY, batch, fresh_disk, home, t
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.storage.log.damage import Damage
@@ -33,6 +35,7 @@ def reopen(
     following: int | None = None,
     first: int = 0,
     ceiling: int | None = None,
+    lose: Callable[[], None] = lambda: None,
 ) -> Opened:
     """Proof or not is whether our own release was the last to write the index."""
     trust = Trust(
@@ -46,6 +49,7 @@ def reopen(
         trust,
         following=None if following is None else t(following),
         wall_milliseconds=7,
+        lose=lose,
     )
 
 

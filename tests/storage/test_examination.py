@@ -18,6 +18,7 @@ from waltz.storage.log.examination import (
     examine,
     examine_segment,
     find_good_record,
+    may_have_record,
     scan_file,
 )
 from waltz.storage.log.index_file import IndexFile
@@ -304,3 +305,15 @@ def test_unsynced_records_are_not_looked_at() -> None:
     flip(disk, SEG, starts(15)[12] + 37)
     found = examine_segment(segment, t(5), t(15))
     assert (found.next_transaction_id, found.damage) == (10, ())
+
+
+def test_search_for_records_behind_damage_ends_where_clients_have_made_it_dear() -> None:
+    """Each of these heads, written by a client into its data, has a length that fits: to read them
+    all would take a hundred times the data."""
+    head = struct.pack(">q20xi", 7, 4000).ljust(44, b"\1")
+    for count, expected in ((10, False), (1200, True)):
+        content = bytes(128) + head * count + bytes(4096)
+        disk = SimulatedDisk(contents={"/s": None, "/s/seg": content, "/s/idx": bytes(128)})
+        index = IndexFile(disk.open("/s/idx"), t(0), header_bytes=128)
+        data = DataFile(disk.open("/s/seg"), len(content), index, t(0), ZERO)
+        assert may_have_record(data, 128, t(7)) == expected

@@ -208,3 +208,27 @@ def test_bytes_done_are_told() -> None:
         ).run()
     assert sum(done) == len(FILES[SEG]) - 128
     assert cut(FILES, SEG, 5)[SEG] == FILES[SEG][:5]
+
+
+def test_a_record_behind_a_lost_end_is_told() -> None:
+    """Its entry is gone with a power cut; the node does not vote then."""
+    place = int.from_bytes(FILES[IDX][128 + 8 * 7 : 128 + 8 * 8])
+    lost = cut(put(FILES, SEG, place + 28, b"\1"), IDX, 128 + 8 * 8)
+    (found,) = (each for each in check(lost, expectation(proof=True)).findings if each.first == 7)
+    assert found.kind is FindingKind.DAMAGE
+    assert found.text.endswith("; behind it lies a record from 8 on, which the index does not know")
+    (found,) = (
+        each
+        for each in check(cut(lost, SEG, place + 100), expectation(proof=True)).findings
+        if each.first == 7
+    )
+    assert "behind" not in found.text
+
+
+def test_without_an_index_no_tail_is_called_torn() -> None:
+    torn = cut(FILES, SEG, len(FILES[SEG]) - 1)
+    for files in (without(torn, IDX), cut(torn, IDX, 0), cut(torn, IDX, 100)):
+        counts = check(files, expectation(proof=True)).counts
+        assert (counts[FindingKind.DAMAGE], counts[FindingKind.TORN_TAIL]) == (1, 0)
+    counts = check(cut(torn, IDX, 128), expectation(proof=True)).counts
+    assert (counts[FindingKind.DAMAGE], counts[FindingKind.TORN_TAIL]) == (0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from zlib import crc32
 
 import pytest
@@ -20,10 +21,11 @@ from tests.storage.segment_files import (
     starts,
 )
 from tests.storage.support import DIRECTORY, OTHER_KEY, batch, home, random, read_independently, t
-from waltz.errors import CorruptionError
+from waltz.errors import CorruptionError, WaltzError
 from waltz.limits import DATA_BYTES_MAX
 from waltz.record import RECORD_HEADER
-from waltz.sim.simulated_disk import DiskOperation
+from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk, fail_nth
+from waltz.storage.log.examination import SCAN_BYTES
 from waltz.storage.log.segment import NoFile
 from waltz.storage.log.segment_recovery import TornTail, indexed_count, is_unfinished
 
@@ -170,6 +172,151 @@ def test_torn_tail_behind_a_damaged_end_is_left_where_it_is() -> None:
     opened = reopen(disk, proof=True)
     assert (ranges(opened.damage), opened.torn) == ([(5, 6)], None)
     assert disk.content(SEG) == before
+
+
+LENGTH = 28
+"""The byte of a record at which its length begins."""
+
+
+def doubts(
+    disk: SimulatedDisk, *, mark: int = -1, proof: bool = True, ceiling: int | None = None
+) -> bool:
+    """Open the segment: whether it may have had more. The data are as they were when it is said."""
+    before = disk.content(SEG)
+    said: list[bytes] = []
+    reopen(
+        disk, proof=proof, mark=mark, ceiling=ceiling, lose=lambda: said.append(disk.content(SEG))
+    )
+    assert said in ([], [before])
+    return bool(said)
+
+
+@pytest.mark.parametrize("proof", [False, True])
+def test_record_behind_a_lost_end_that_the_index_does_not_know_is_no_torn_tail(
+    *, proof: bool
+) -> None:
+    """Seed 730095: records 3 and 4 rotted, a power cut took the index entry of record 5, which was
+    acknowledged and lies there as it was."""
+    disk = disk_with(6)
+    lose_index_from(disk, 5)
+    for number in (3, 4):
+        flip(disk, SEG, starts(6)[number] + LENGTH)
+    before = disk.content(SEG)
+    assert doubts(disk, proof=proof, mark=4)
+    assert disk.content(SEG) == before
+    assert doubts(disk, proof=proof, mark=4), "as often as it is opened"
+    disk.damage(SEG, starts(6)[5] + 19, bytes([7]))
+    assert not doubts(disk, proof=proof, mark=4), "it rotted as well"
+
+
+def test_what_lies_behind_a_lost_end_is_not_served() -> None:
+    """Clients write what they like, also records into their records."""
+    disk = disk_with(6)
+    lose_index_from(disk, 5)
+    flip(disk, SEG, starts(6)[4] + LENGTH)
+    opened = reopen(disk, proof=True)
+    assert (opened.segment.next_transaction_id, ranges(opened.damage)) == (5, [(4, 5)])
+    assert good_records(opened.segment, opened.damage) == [0, 1, 2, 3]
+
+
+def test_record_behind_a_lost_end_is_seen_wherever_reading_parts_the_file() -> None:
+    size = SCAN_BYTES // 4 - 50
+    disk = disk_with(6, size=size)
+    lose_index_from(disk, 5)
+    ends = 128 + batch(0, 6, size=size).offsets
+    flip(disk, SEG, int(ends[4]) + LENGTH)
+    tail = disk.content(SEG)[int(ends[5]) :]
+    for place in range(int(ends[4]) + SCAN_BYTES - 50, int(ends[4]) + SCAN_BYTES + 50):
+        cut(disk, SEG, int(ends[5]))
+        disk.open(SEG).write_at(place, tail)
+        assert doubts(disk), place
+
+
+def test_lost_end_with_no_more_records_behind_it_raises_no_doubt() -> None:
+    """The log ended where the index says: only the damage keeps the replica from voting."""
+    ends = starts(6)
+    for size in range(ends[5], ends[6]):
+        disk = disk_with(6)
+        lose_index_from(disk, 5)
+        flip(disk, SEG, ends[4] + LENGTH)
+        cut(disk, SEG, size)
+        assert not doubts(disk), size
+    disk = disk_with(6)
+    flip(disk, SEG, ends[5] + LENGTH)
+    assert not doubts(disk)
+
+
+def test_failed_write_behind_a_lost_end_raises_no_doubt() -> None:
+    """A process that opens its own log anew knows what it has acknowledged."""
+    disk = disk_with(6)
+    lose_index_from(disk, 5)
+    flip(disk, SEG, starts(6)[4] + LENGTH)
+    assert not doubts(disk, ceiling=5)
+    assert doubts(disk, ceiling=6)
+
+
+def test_torn_tail_raises_no_doubt_whatever_of_it_was_written() -> None:
+    """Four unsynced records: any of their sectors, and of the index any entry."""
+    draw = random("torn")
+    for _ in range(300):
+        disk = disk_with(40, size=200)
+        ends = 128 + batch(0, 40, size=200).offsets
+        lose_index_from(disk, draw.randrange(30, 37))
+        for place in range(int(ends[36]) // 512 * 512 + 512, int(ends[40]), 512):
+            if draw.random() < 0.5:
+                disk.damage(SEG, place, bytes(min(512, int(ends[40]) - place)))
+        if draw.random() < 0.3:
+            cut(disk, SEG, draw.randrange(int(ends[36]), int(ends[40])))
+        assert not doubts(disk)
+        opened = reopen(disk, proof=True)
+        assert (opened.damage, opened.segment.next_transaction_id >= 36) == ((), True)
+
+
+def test_lost_data_file_that_had_more_records_than_its_index_raises_doubt() -> None:
+    """Its header rotted, and perhaps a record in the middle; a power cut took index entries."""
+    for indexed, rotten, expected in ((6, 4, False), (5, 4, True), (3, 4, True), (5, 5, False)):
+        disk = disk_with(6)
+        lose_index_from(disk, indexed)
+        disk.damage(SEG, 12, bytes(16))
+        flip(disk, SEG, starts(6)[rotten] + LENGTH)
+        assert doubts(disk) == expected, (indexed, rotten)
+
+
+def test_without_an_index_bytes_that_are_no_record_raise_doubt() -> None:
+    """They may be a torn tail, or a record that was durable once."""
+    for size, expected in ((None, False), (30, True), (0, True), (128, True), (136, False)):
+        disk = disk_with(6)
+        flip(disk, SEG, starts(6)[4] + 37)
+        if size is None:
+            lose_index_from(disk, 3)
+        elif size == 0:
+            disk.remove(IDX)
+        else:
+            cut(disk, IDX, size)
+            disk.damage(IDX, 0, bytes(30))
+        assert doubts(disk) == expected, size
+    disk = disk_with(6)
+    disk.remove(IDX)
+    assert not doubts(disk)
+
+
+def test_crash_while_an_index_is_made_anew_leaves_damage_as_it_was() -> None:
+    """The old index is the only evidence that record 3, which is damaged, was durable: the evidence
+    must not be gone before the judgement is durable."""
+    draw = random("index made anew")
+    for operation in (DiskOperation.WRITE, DiskOperation.SYNC, DiskOperation.TRUNCATE):
+        for number in range(1, 8):
+            disk = disk_with(6)
+            flip(disk, SEG, starts(6)[3] + LENGTH)
+            disk.damage(IDX, 20, b"rot")
+            disk.fault = fail_nth(operation, number, done=1.0)
+            with suppress(WaltzError, OSError):
+                reopen(disk, proof=True)
+            for _ in range(20):
+                clone = disk.crash_clone(draw)
+                opened = reopen(clone, proof=True)
+                assert opened.segment.next_transaction_id == 6
+                assert ranges(opened.damage) == [(3, 6)]
 
 
 def test_impossible_lengths_end_the_scan() -> None:

@@ -135,6 +135,26 @@ def test_a_replica_without_the_files_of_its_newest_segment_does_not_vote_as_it_i
     assert partition.log.next_transaction_id == newest
 
 
+def test_a_replica_that_may_have_acknowledged_more_than_its_index_tells_does_not_vote() -> None:
+    """Seed 730095: a damaged record, behind it a good one whose index entry a power cut took. The
+    repair of the damaged one does not make the replica vote."""
+    disk = fresh_disk()
+    partition = open_partition(disk)
+    start_session(partition, 0, -1)
+    for number in range(3):
+        succeed(partition, append(number, 1, size=60))
+    lost = partition.log.records.read(t(1), count_max=1, bytes_max=1)
+    disk = killed(disk)
+    disk.open(home(disk).path(t(0), INDEX_SUFFIX)).truncate(128 + 2 * 8)
+    disk.damage(home(disk).path(t(0), DATA_SUFFIX), 128 + 100 + 28, b"\1")
+    partition = opened(disk)
+    assert (partition.log.damage, partition.log.next_transaction_id) == (((1, 2),), 2)
+    assert "lost its newest records" in str(partition.loss)
+    partition.repair(lost)
+    assert vote(partition) == -1
+    assert vote(opened(killed(disk)), 2) == -1
+
+
 def test_the_doubt_outlives_restarts_until_a_session_begins_there() -> None:
     disk, _ = log_of(10)
     disk = killed(disk)

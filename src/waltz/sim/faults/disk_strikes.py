@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 import errno
 from contextlib import suppress
+from posixpath import basename
 from typing import Final
+from zlib import crc32
 
 from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
 from waltz.sim.faults.kinds import BitFlips, DiskFailure
 from waltz.sim.simulated_disk import BOUNDLESS, DiskOperation, PartlyDoneError, SimulatedDisk
 
 DATA_SUFFIXES: Final = (".seg", ".idx")
-"""The suffixes of the files in which bits are flipped."""
+"""The suffixes of the files in which bits are flipped: data, and their index."""
+
+FILE_HEADER_BYTES: Final = 128
+"""Bytes before the records of a data file and before the entries of an index."""
+
+RECORD_HEAD_BYTES: Final = 36
+"""Bytes of a record before its data."""
 
 
 class FailingOperations:
@@ -54,9 +62,10 @@ class FailingOperations:
 def flip_bits(disk: SimulatedDisk, flips: BitFlips) -> list[str]:
     """Flip each bit that `flips` names in one of the data files; return a description of each.
 
-    Rotten bytes are old, so the system has written out the index of their records: the files are
-    written back first. Otherwise a power cut that takes an index entry would make a rotten record
-    look like a torn write; no promise covers both at once (docs/decisions/0005).
+    Records that rot are old, so the system has written out their index entries: those that it has
+    not are written out first, and records whose entry a power cut has taken do not rot. Otherwise a
+    rotten record would look like a torn write; no promise covers both at once
+    (docs/decisions/0047). The entries of records behind may still get lost.
     """
     files = {
         path: content
@@ -69,13 +78,34 @@ def flip_bits(disk: SimulatedDisk, flips: BitFlips) -> list[str]:
             break
         path = _at(file_share, [*files])
         content = disk.content(path)
-        offset = min(int(byte_share * len(content)), len(content) - 1)
+        index = path.removesuffix(DATA_SUFFIXES[0]) + DATA_SUFFIXES[1]
+        is_data = path.endswith(DATA_SUFFIXES[0])
+        entries = files.get(index, b"")
+        size = _indexed_bytes(path, content, entries) if is_data else len(content)
+        offset = min(int(byte_share * size), size - 1)
+        if is_data and entries:
+            written_out = disk.durable_contents().get(index) or b""
+            if offset >= _indexed_bytes(path, content, written_out):
+                disk.write_back(index)
         disk.damage(path, offset, bytes([content[offset] ^ (1 << bit % 8)]))
-        index = path.removesuffix(".seg") + ".idx"
-        if index in files:
-            disk.write_back(index)
         met.append(path)
     return met
+
+
+def _indexed_bytes(path: str, content: bytes, index: bytes) -> int:
+    """Return where the last record that checks out and has an index entry ends in a data file, or
+    its header if there is none."""
+    first = int(basename(path).removesuffix(DATA_SUFFIXES[0]))
+    for number in reversed(range((len(index) - FILE_HEADER_BYTES) // 8)):
+        entry = FILE_HEADER_BYTES + 8 * number
+        place = int.from_bytes(index[entry : entry + 8])
+        head = content[place : place + RECORD_HEAD_BYTES]
+        end = place + RECORD_HEAD_BYTES + int.from_bytes(head[28:32])
+        checksum = content[end : end + 4]
+        is_there = head[:8] == (first + number).to_bytes(8) and len(checksum) == 4
+        if is_there and crc32(content[place:end]) == int.from_bytes(checksum):
+            return end + 4
+    return min(len(content), FILE_HEADER_BYTES)
 
 
 def _at(share: float, names: list[str]) -> str:

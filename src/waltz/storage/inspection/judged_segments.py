@@ -20,6 +20,7 @@ from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES, RecordBatch
 from waltz.storage.inspection.findings import Finding, FindingKind, Report
 from waltz.storage.inspection.survey import PartitionFiles
 from waltz.storage.inspection.walk import Gap, Run, SegmentView, read_run, walk
+from waltz.storage.log.examination import may_have_record
 from waltz.storage.log.segment import (
     DATA_SUFFIX,
     FORMAT_VERSION,
@@ -232,7 +233,8 @@ class SegmentCheck:
                 return
             else:
                 next_transaction_id = part.next_transaction_id or self._proved
-                self._add_lost(part.reason, part.first, next_transaction_id, part.offset)
+                text = part.reason + self._behind(part)
+                self._add_lost(text, part.first, next_transaction_id, part.offset)
                 end = part.end
                 self._progress(part.end - part.offset)
         if next_transaction_id < self._proved:
@@ -244,6 +246,22 @@ class SegmentCheck:
             self._add(
                 FindingKind.DAMAGE, self._data_path, text, following_first, next_transaction_id
             )
+
+    def _behind(self, gap: Gap) -> str:
+        """Return what is to be said of records that the index does not know behind damage at the
+        end of the log; nothing if there are none."""
+        is_end = gap.next_transaction_id is None and self._expected.following is None
+        if is_end and may_have_record(self._view.data, gap.offset, self._proved):
+            return (
+                f"; behind it lies a record from {self._proved} on, which the index does not know"
+            )
+        return ""
+
+    def _is_without_index(self) -> bool:
+        """Whether nothing of the index is left that could tell damage from a torn tail."""
+        header = self._view.index_file.read_at(0, SEGMENT_HEADER_BYTES)
+        is_strange = any(header_problems(header, self._first, self._expected))
+        return is_strange and not self._view.index.count
 
     def _add_tail(self, gap: Gap) -> None:
         """Judge the bytes after the last record known to have been durable."""
@@ -261,6 +279,10 @@ class SegmentCheck:
             self._add(FindingKind.DAMAGE, self._data_path, text, offset=gap.offset)
             return
         text = f"{size - gap.offset} bytes from transaction {gap.first} on: {gap.reason}"
+        if self._is_without_index():
+            text += "; without an index nobody knows whether they were durable"
+            self._add(FindingKind.DAMAGE, self._data_path, text, offset=gap.offset)
+            return
         self._add(FindingKind.TORN_TAIL, self._data_path, text, offset=gap.offset)
 
     def _check_run(self, run: Run) -> None:

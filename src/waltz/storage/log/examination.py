@@ -201,6 +201,33 @@ def _first_good(
     return None
 
 
+def may_have_record(data: DataFile, offset: int, first: TransactionId) -> bool:
+    """Return whether behind byte `offset`, wherever that is, lies a good record from `first` on for
+    whose ID there is room; also True if that would take too long to find out.
+
+    Nothing may be read from what is found here, for clients write what they like into their data,
+    also records: it is only a reason to doubt.
+    """
+    limit = first + (data.size - offset) // RECORD_OVERHEAD_BYTES
+    left = data.size - offset + SCAN_BYTES
+    while offset <= data.size - RECORD_OVERHEAD_BYTES:
+        window = data.read(offset, SCAN_BYTES)
+        # The number at every byte: one copy takes those of all places.
+        count = len(window) - RECORD_HEADER.size + 1
+        ids: NDArray[np.int64] = np.ndarray((count,), ">i8", window, 0, (1,))
+        for place in np.flatnonzero((ids >= first) & (ids < limit)).tolist():
+            start = offset + place
+            end = data.claimed_end(start)
+            if end is not None and data.record_end(TransactionId(int(ids[place])), start) == end:
+                return True
+            # Each ID that clients wrote into their data costs some reading.
+            left -= READABLE_BYTES if end is None else max(READABLE_BYTES, end - start)
+            if left < 0:
+                return True
+        offset += count
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     """The findings from record `start` on."""

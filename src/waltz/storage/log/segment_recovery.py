@@ -13,7 +13,8 @@ Source: Waltz Internals, "Recovery".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,7 +31,14 @@ from waltz.limits import (
 )
 from waltz.record import RECORD_HEADER, RECORD_OVERHEAD_BYTES
 from waltz.storage.log.damage import Damage, without
-from waltz.storage.log.examination import SCAN_BYTES, DataFile, Examination, examine, scan_file
+from waltz.storage.log.examination import (
+    SCAN_BYTES,
+    DataFile,
+    Examination,
+    examine,
+    may_have_record,
+    scan_file,
+)
 from waltz.storage.log.index_file import IndexFile
 from waltz.storage.log.segment import (
     DATA_SUFFIX,
@@ -42,7 +50,6 @@ from waltz.storage.log.segment import (
     NoFile,
     Segment,
     SegmentHome,
-    create_index,
 )
 from waltz.types import NOTHING, TransactionId
 
@@ -102,8 +109,8 @@ def open_segment(
 ) -> Opened:
     """Open a segment, find its end and correct its index.
 
-    `lose` is called, before anything is changed, if the newest records were lost and the index does
-    not tell how many there were.
+    `lose` is called, before anything that tells of it is changed, if records may have been durable
+    beyond those that the log will have: `_may_have_had_more`.
 
     `following` is the first ID of the next segment, None for the last segment. A segment that is
     not the last was synced before the next one was made, so it must have all its records. The last
@@ -119,9 +126,7 @@ def open_segment(
     try:
         if following is None and not trust.index_is_proof and isinstance(data_file, NoFile):
             _refuse_unreadable(home, first_transaction_id)
-        index_file, lost_count = _open_index(
-            home, first_transaction_id, wall_milliseconds, data_file
-        )
+        index_file, lost_count = _open_index(home, first_transaction_id, data_file)
         files.append(index_file)
         index = IndexFile(index_file, first_transaction_id, header_bytes=SEGMENT_HEADER_BYTES)
         data = DataFile(
@@ -133,9 +138,14 @@ def open_segment(
         else:
             durable_next = _durable_next(home, data, trust, lost_count or 0)
             found = _examine_last(data, trust, durable_next)
-            told = first_transaction_id + max(index.count, lost_count or 0)
-            if found.has_lost_end and told < _floor(trust):
+            if _may_have_had_more(home, data, found, trust, lost_count):
                 lose()
+        is_new = lost_count is not None
+        if is_new:
+            # Only now: until here the next opening judges as this one did, should it not get here.
+            index_file.write_at(0, home.header(first_transaction_id, wall_milliseconds))
+            index_file.sync()
+        if following is None:
             torn = _cut_tail(home, data, found, durable_next, trust)
         record_count = found.next_transaction_id - first_transaction_id
         if following is None or index.count != record_count:
@@ -150,7 +160,6 @@ def open_segment(
             record_count=record_count,
             has_lost_end=found.has_lost_end,
         )
-        is_new = lost_count is not None
         healed = _mend_index(segment, found, is_new=is_new, has_failed=trust.ceiling is not None)
         if following is None:
             index.sync()
@@ -166,6 +175,39 @@ def _floor(trust: Trust) -> int:
     segment."""
     floor = max(trust.local_low_water_mark + 1, trust.durable_next)
     return floor if trust.ceiling is None else min(floor, trust.ceiling)
+
+
+def _may_have_had_more(
+    home: SegmentHome,
+    data: DataFile,
+    found: Examination,
+    trust: Trust,
+    lost_count: int | None,
+) -> bool:
+    """Whether records may have been durable beyond those found, which is then no torn tail.
+
+    Index entries are not synced with their records, so after a power cut the index tells of the
+    least that there was. That is so
+
+    - if it tells of less than is known from elsewhere, and no good record follows the damage;
+    - if behind such a lost end lies a good record that the index does not know;
+    - if there was no index at all, and the data do not end with a good record.
+
+    Who opens its own log anew knows how many there were: the ceiling. Raises OSError.
+    """
+    told = data.first_transaction_id + max(data.index.count, lost_count or 0)
+    if found.has_lost_end and told < _floor(trust):
+        return True
+    if trust.ceiling is not None:
+        return found.next_transaction_id < trust.ceiling
+    if not found.has_lost_end:
+        return lost_count == 0 and found.end < data.size
+    if not isinstance(data.file, NoFile):
+        return may_have_record(data, found.end, found.next_transaction_id)
+    with _strange_file(home, data) as strange:
+        return strange is not None and may_have_record(
+            strange, SEGMENT_HEADER_BYTES, found.next_transaction_id
+        )
 
 
 def _cut_tail(
@@ -353,34 +395,38 @@ def _identity(file: File) -> bytes | None:
 
 
 def _open_index(
-    home: SegmentHome, first: TransactionId, wall_milliseconds: int, data_file: File
+    home: SegmentHome, first: TransactionId, data_file: File
 ) -> tuple[File, int | None]:
-    """Return the index file. If it had to be made anew, because it did not exist or its header was
-    not this segment's, return also how many entries the old file had room for: its header may be
-    this segment's own, damaged, and without that number a damaged record would be cut as a torn
-    tail.
+    """Return the index file. If it did not exist, or its header was not this segment's, return also
+    how many entries it had room for: the header may be this segment's own, damaged, and without
+    that number a damaged record would be cut as a torn tail. All entries are zero then, durably,
+    and the header is left to be written.
 
     Raises OSError: also if neither the index nor all data can be read, for then the index may be
     the only evidence of the records.
     """
     path = home.path(first, INDEX_SUFFIX)
-    lost_count = 0
-    if home.disk.exists(path):
-        file = home.disk.open(path)
-        if _has_own_header(home, first, file, path):
-            return file, None
+    is_missing = not home.disk.exists(path)
+    file = home.disk.open(path, create=is_missing)
+    if _has_own_header(home, first, file, path):
+        return file, None
+    try:
+        if is_missing:
+            home.disk.sync_directory(home.directory)
+        size = file.size()
         try:
-            lost_count = max(0, file.size() - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
             _read_header(file)
         except OSError:
             if isinstance(data_file, NoFile):
                 raise
             _read_all(data_file, 0)
-        finally:
-            file.close()
-    file = create_index(home, first, home.header(first, wall_milliseconds))
-    home.disk.sync_directory(home.directory)
-    return file, lost_count
+        for offset in range(SEGMENT_HEADER_BYTES, size, SCAN_BYTES):
+            file.write_at(offset, bytes(min(SCAN_BYTES, size - offset)))
+        file.sync()
+    except BaseException:
+        file.close()
+        raise
+    return file, max(0, size - SEGMENT_HEADER_BYTES) // INDEX_ENTRY_BYTES
 
 
 # Complete segments
@@ -451,16 +497,26 @@ def _next_in_strange_file(home: SegmentHome, data: DataFile) -> int:
 
     None of its records is served, but those that look like this segment's count as lost ones.
     """
+    with _strange_file(home, data) as strange:
+        if strange is None:
+            return data.first_transaction_id
+        offsets = scan_file(strange, data.first_transaction_id, SEGMENT_HEADER_BYTES)
+    return data.first_transaction_id + len(offsets) - 1
+
+
+@contextmanager
+def _strange_file(home: SegmentHome, data: DataFile) -> Iterator[DataFile | None]:
+    """Open the data file whose header is not this segment's; None: there is no file. Raises
+    OSError."""
     path = home.path(data.first_transaction_id, DATA_SUFFIX)
     if not home.disk.exists(path):
-        return data.first_transaction_id
+        yield None
+        return
     file = home.disk.open(path)
     try:
-        strange = replace(data, file=file, size=file.size())
-        offsets = scan_file(strange, data.first_transaction_id, SEGMENT_HEADER_BYTES)
+        yield replace(data, file=file, size=file.size())
     finally:
         file.close()
-    return data.first_transaction_id + len(offsets) - 1
 
 
 def _start_of_scan(data: DataFile, trust: Trust) -> tuple[TransactionId, int]:
