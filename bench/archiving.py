@@ -90,8 +90,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=int)
     parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="waltz-archiving-") as name:
         place = Path(name)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from waltz.archive.archiver_metrics import ArchiverState
 from waltz.archive.archiver_shell import ArchiverProcess, batch_of, first_difference
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host
+from waltz.operators.replicas_shell import Replica
+from waltz.record import RecordBatch
 from waltz.sim.loop import Process
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId, TlsSettings, TransactionId
@@ -325,3 +328,46 @@ def test_figures_are_unknown_until_they_are_known(tmp_path: Path) -> None:
     state = asyncio.run(main())
     assert (state.manifest, state.last_success_milliseconds, state.partitions) == (None, None, ())
     assert replace(state, trouble="x").is_healthy is False
+
+
+class Stuck(ListedLog):
+    """A log whose second copy gives nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__({0: 20})
+        self.reached, self.released = Event(), Event()
+
+    def read(
+        self, source: Replica | None, partition_id: PartitionId, first: int, end: int
+    ) -> Generator[RecordBatch, None, None]:
+        if self.reads:
+            self.reached.set()
+            self.released.wait(30)
+        yield from super().read(source, partition_id, first, end)
+
+
+def test_an_archiver_that_is_stopped_while_it_compares_reports_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Stuck()
+
+    async def main() -> None:
+        process = ArchiverProcess(
+            real_host(None, TlsSettings()),
+            lambda: log,
+            directory_target(tmp_path / "a"),
+            Archiver(every_seconds=0.1, object_bytes=1_000),
+            object_bytes=1_000,
+            verify_replicas=1,
+        )
+        await process.start()
+        running = asyncio.create_task(process.run())
+        assert await asyncio.to_thread(log.reached.wait, 30)
+        stopping = asyncio.create_task(process.stop())
+        await running
+        log.released.set()
+        await stopping
+
+    asyncio.run(main())
+    assert "archiving_failed" not in caplog.text
+    assert read_archive(directory_target(tmp_path / "a")).end(0) == 0
