@@ -55,7 +55,7 @@ def test_the_memory_is_a_target() -> None:
     assert target.get_range("log/0/a", 1, 9) == b"12"
     with pytest.raises(ArchiveDamagedError):
         target.get("log/0/a", 2)
-    assert [tuple(each) for each in target.list("log")] == [("log/0/a", 3, 2500)]
+    assert [tuple(each) for each in target.list("log")] == [("log/0/a", 3, 1_700_000_002_500)]
     assert list(target.list("log", "log/0/a")) == []
     target.delete("log/0/a")
     target.delete("log/0/a")

@@ -28,7 +28,7 @@ from waltz.reader.reader_shell import AsyncLogReader
 from waltz.record import RecordBatch, batch_from_block
 from waltz.sim.judges.archives import Log, Marks, check_archive
 from waltz.sim.judges.replicas import blocks_on_disk
-from waltz.sim.loop import Process
+from waltz.sim.loop import WALL_CLOCK_START_MILLISECONDS, Process
 from waltz.sim.simulated_cluster import PATHS, STORAGE_DIRECTORY, SimulatedCluster, machine_of
 from waltz.types import PartitionId, TransactionId
 
@@ -76,7 +76,8 @@ class MemoryTarget:
         return True
 
     def put(self, path: str, data: bytes) -> None:
-        self.objects[path] = data, int(self._now() * 1000)
+        # By a clock like those of the archivers, which remove what nobody has named for a day.
+        self.objects[path] = data, WALL_CLOCK_START_MILLISECONDS + int(self._now() * 1000)
 
     def get(self, path: str, bytes_max: int) -> bytes:
         data = self._found(path)
