@@ -89,8 +89,6 @@ LAYERS: dict[str, set[str]] = {
         "testing",
         "bench",
         "metrics",
-        "archive",
-        "restore",
     }
     | {""},
     "testing": WORDS | CLIENTS | {"wire", "cluster", "sim", "system", ""},

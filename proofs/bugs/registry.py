@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from proofs.bugs.archive_bugs import ARCHIVE_BUGS
 from proofs.bugs.bug import Bug
 from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
@@ -33,6 +34,7 @@ PARTS: Final = (
     CONSUMER_BUGS,
     EXPLANATION_BUGS,
     CUT_BUGS,
+    ARCHIVE_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}

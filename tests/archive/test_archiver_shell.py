@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,8 @@ from waltz.archive.archiver_shell import ArchiverProcess, batch_of, first_differ
 from waltz.cluster.log_history import LogHistory
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host
+from waltz.operators.replicas_shell import Replica
+from waltz.record import RecordBatch
 from waltz.sim.loop import Process
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId, TlsSettings, TransactionId
@@ -363,3 +366,46 @@ def test_an_archive_that_ends_at_the_point_of_a_restore_follows_on(tmp_path: Pat
     assert run(log, target).is_healthy
     log.restore(restored(10), restored(24, 2))
     assert "Transactions 24 to 25" in str(run(log, target).trouble)
+
+
+class Stuck(ListedLog):
+    """A log whose second copy gives nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__({0: 20})
+        self.reached, self.released = Event(), Event()
+
+    def read(
+        self, source: Replica | None, partition_id: PartitionId, first: int, end: int
+    ) -> Generator[RecordBatch, None, None]:
+        if self.reads:
+            self.reached.set()
+            self.released.wait(30)
+        yield from super().read(source, partition_id, first, end)
+
+
+def test_an_archiver_that_is_stopped_while_it_compares_reports_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Stuck()
+
+    async def main() -> None:
+        process = ArchiverProcess(
+            real_host(None, TlsSettings()),
+            lambda: log,
+            directory_target(tmp_path / "a"),
+            Archiver(every_seconds=0.1, object_bytes=1_000),
+            object_bytes=1_000,
+            verify_replicas=1,
+        )
+        await process.start()
+        running = asyncio.create_task(process.run())
+        assert await asyncio.to_thread(log.reached.wait, 30)
+        stopping = asyncio.create_task(process.stop())
+        await running
+        log.released.set()
+        await stopping
+
+    asyncio.run(main())
+    assert "archiving_failed" not in caplog.text
+    assert read_archive(directory_target(tmp_path / "a")).end(0) == 0

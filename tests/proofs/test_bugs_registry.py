@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from proofs.bugs.archive_bugs import ARCHIVE_BUGS
 from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
@@ -36,6 +37,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         CONSUMER_BUGS,
         EXPLANATION_BUGS,
         CUT_BUGS,
+        ARCHIVE_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

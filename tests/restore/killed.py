@@ -133,7 +133,8 @@ def kill_clones(directory: Path, kills: int, source: random.Random) -> Judge:
     assert os.waitpid(in_child(store, memory, url_of), 0)[1] == 0
     judge = Judge(memory)
     marks = ",".join(f"{p}={last}" for p, last in LASTS.items())
-    arguments = ("clone", f"file://{url_of}", "--marks", marks, "--port", "0", "--no-console")
+    options = ("--allow-empty", "--port", "0", "--no-console")
+    arguments = ("clone", f"file://{url_of}", "--marks", marks, *options)
     place = directory / "0"
     seconds = run_clone(arguments, place, partial(is_ready, place))
     assert judge.look(place) == "exists"

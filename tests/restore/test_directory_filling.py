@@ -178,13 +178,18 @@ def test_a_directory_restored_to_any_mark_equals_the_fold_of_the_prefix(
         assert partition.log.next_transaction_id == last + 1
 
 
-@pytest.mark.parametrize("seeds", [10, pytest.param(1000, marks=pytest.mark.long)])
-def test_random_marks_and_cuts_of_ten_thousand_equal_the_fold_of_the_prefix(seeds: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [(1, 10), *(pytest.param(each, 200, marks=pytest.mark.long) for each in range(2, 7))],
+)
+def test_random_marks_and_cuts_of_ten_thousand_equal_the_fold_of_the_prefix(
+    seed: int, count: int
+) -> None:
     counts = [5000, 4000, 1000]
     archive = make_archive(counts)
     archive.block_bytes = 20_000
-    draw = Random(seeds)
-    for number in range(seeds):
+    draw = Random(seed)
+    for number in range(count):
         marks = {PartitionId(p): TransactionId(draw.randrange(-1, n)) for p, n in enumerate(counts)}
         archive.cuts = {"now": Cut(marks, NOW)}
         point = AtCut("now") if number % 2 else AtMarks(marks)

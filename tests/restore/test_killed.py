@@ -14,7 +14,7 @@ import pytest
     [
         ("restore", 10),
         pytest.param("restore", 500, marks=pytest.mark.long),
-        pytest.param("clone", 100, marks=pytest.mark.long),
+        pytest.param("clone", 30, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.processes

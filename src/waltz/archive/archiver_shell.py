@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Final, TypeVar
@@ -303,7 +304,7 @@ class ArchiverProcess:
                 if is_full:
                     break
         finally:
-            await self._blocking(batches.close)
+            await self._end(batches)
         return await self._blocking(writer.finish)
 
     async def _next(self, batches: Iterator[RecordBatch]) -> RecordBatch | None:
@@ -313,6 +314,10 @@ class ArchiverProcess:
         if batch is not None and self._rate is not None:
             await asyncio.sleep(len(batch.block) / self._rate)
         return batch
+
+    async def _end(self, batches: Generator[RecordBatch, None, None]) -> None:
+        with suppress(ValueError):  # told to stop: its thread is still in it, until the log closes
+            await self._blocking(batches.close)
 
     async def _compare(self, made: LogObject, source: Replica | None, other: Replica) -> None:
         """Raises `CopiesDifferError`: the other replica holds other records; WaltzError: it could
@@ -324,7 +329,7 @@ class ArchiverProcess:
             while (batch := await self._next(batches)) is not None:
                 await self._blocking(partial(digest.update, batch.block))
         finally:
-            await self._blocking(batches.close)
+            await self._end(batches)
         if digest.digest() != made.raw_digest:
             where = await self._blocking(
                 lambda: first_difference(

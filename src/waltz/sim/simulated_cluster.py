@@ -168,6 +168,33 @@ class SimulatedCluster:
             for partition_id in self.partition_ids
         }
 
+    def current_replicas(self, partition_id: PartitionId) -> list[ReplicaId]:
+        """Return the storage nodes that have begun the partition's last session, by the metadata
+        and by their own disks: below a mark that was told they hold what the log has."""
+        metadata = self._metadata(partition_id)
+        found = []
+        for replica_id, state in metadata.replica_states.items():
+            if state.session_id != metadata.session_id or state.closing_high_water_mark is not None:
+                continue
+            contents = self.sites.disk(machine_of(replica_id)).contents()
+            marks = replica_on(contents, STORAGE_DIRECTORY, [partition_id]).marks.get(partition_id)
+            if marks is not None and marks.session_id == metadata.session_id:
+                found.append(replica_id)
+        return found
+
+    def nodes(self) -> dict[str, bytes]:
+        """Return the data of the coordinator's nodes, by path below the cluster's root."""
+        tree = self.sites.coordinator.tree
+        found: dict[str, bytes] = {}
+
+        def walk(path: str) -> None:
+            found[path.removeprefix(PATHS.root)] = tree.read(path).data or b""
+            for name in tree.children(path):
+                walk(f"{path}/{name}")
+
+        walk(PATHS.root)
+        return found
+
     def written_off(self, replicas: Replicas) -> set[tuple[str, PartitionId]]:
         """Return the replicas that begin anew from the mark that the metadata wrote them off with,
         whatever their own marks: it names them as closed, and they lack the last session that took

@@ -29,11 +29,13 @@ from waltz.operators.named_consumers_shell import read_named_consumers
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.server.server_partition import ServerPartition
 from waltz.sim.applications.application import Application, Draft, Intent, submit
+from waltz.sim.applications.archivist import Archivist
 from waltz.sim.applications.clients import SimulatedClient
 from waltz.sim.applications.cutter import Cutter
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
 from waltz.sim.applications.postponing import PostponingApplication
 from waltz.sim.applications.transfers import TransferApplication
+from waltz.sim.applications.workloads import ARCHIVED
 from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
@@ -92,7 +94,7 @@ ASK_PAUSE_SECONDS: Final = 0.3
 """Between two questions of the operator about consumers."""
 
 CUTTER: Final = "cutter"
-
+ARCHIVIST: Final = "archivist"
 IDLE_SECONDS: Final = 60.0
 """Seconds in which nothing is appended before the last question about consumers."""
 
@@ -231,6 +233,10 @@ class _Run:
         ]
         self.tide = asyncio.Event()
         self.cutter = Cutter(Random(f"{source}/cuts"), self.trace, self.loop.time, self._raise_tide)
+        self.archivist: Archivist | None = None
+        if scenario.workload in ARCHIVED:
+            known = self.cluster, self.loop.time, self.overseer.committed
+            self.archivist = Archivist(source, *known)
         self.judge = self.application(JUDGE)
         self.marks = MarkWatch()
         self.peace = asyncio.Event()
@@ -345,10 +351,13 @@ class _Run:
             if any(client.work == "transfer" for client in self.scenario.clients):
                 group.create_task(self.sites.run(CUTTER, self._take_cuts))
 
+            if self.archivist is not None:
+                archive = partial(self.archivist.run, self._is_work_over)
+                group.create_task(self.sites.run(ARCHIVIST, archive))
             if self.explained is not None:
                 explain = partial(self._explain_now_and_then, self.explained)
                 group.create_task(self.sites.run(OPERATOR, explain))
-            while not all(client.is_done for client in self.clients):
+            while not self._is_work_over():
                 self.progress.clear()
                 await self.progress.wait()
         await self.sites.run(JUDGE, self._judge)
@@ -369,6 +378,9 @@ class _Run:
                 " partition had taken an append"
             )
         await self._converge(log)
+        if self.archivist is not None:
+            judge = partial(self.archivist.judge, self.cutter.cuts, log)
+            self.violations += await self.sites.run(ARCHIVIST, judge)
         await self.sites.run(HISTORIAN, self._ask_journals)
         if self.consumers is not None:
             await self.sites.run(HISTORIAN, partial(self._ask_of_idle, self.consumers))
@@ -437,7 +449,7 @@ class _Run:
 
     async def _ask_of_consumers(self, watch: ConsumerWatch, host: Host) -> None:
         """Ask as an operator does, as long as clients are at work."""
-        while not all(client.is_done for client in self.clients):
+        while not self._is_work_over():
             asked_at = self.loop.time()
             with suppress(WaltzError):  # the coordinator is away
                 view = await read_named_consumers(host, DEFAULT_ROOT, seconds=ASK_SECONDS_MAX)
@@ -447,7 +459,10 @@ class _Run:
     # Cuts
 
     async def _take_cuts(self, host: Host) -> None:
-        await self.cutter.run(host, lambda: all(client.is_done for client in self.clients))
+        await self.cutter.run(host, self._is_work_over)
+
+    def _is_work_over(self) -> bool:
+        return all(client.is_done for client in self.clients)
 
     def _raise_tide(self) -> None:
         self.tide.set()
@@ -489,7 +504,7 @@ class _Run:
     async def _explain_now_and_then(self, watch: ExplanationWatch, host: Host) -> None:
         """Have transactions explained, as an operator does, as long as clients are at work."""
         random = Random(f"{self.scenario.source}/explained")
-        while not all(client.is_done for client in self.clients):
+        while not self._is_work_over():
             await asyncio.sleep(random.uniform(0.0, ASK_PAUSE_SECONDS))
             partition_id = random.choice(self.cluster.partition_ids)
             last = self.overseer.committed(partition_id) + EXPLAINED_BEYOND

@@ -142,11 +142,15 @@ class Sites:
 
     async def run(self, name: str, main: Main[T]) -> T:
         """Run `main` as a process of its own that lives until it is done; return its result."""
-        process = self._guests[name] = Process(name)
+        process = Process(name)
+        return await self.loop.spawn(process, main(self.guest(process)))
+
+    def guest(self, process: Process) -> Host:
+        """Return the doors of a process that is on no machine."""
+        self._guests[process.name] = process
         random = Random(self.random.getrandbits(64))
         clock = SimulatedClock(self.loop, random, process)
-        host = self._host(process, SimulatedDisk(), clock, random, lambda: 0.0)
-        return await self.loop.spawn(process, main(host))
+        return self._host(process, SimulatedDisk(), clock, random, lambda: 0.0)
 
     async def unless_broken(self, course: Coroutine[Any, Any, T]) -> T:
         """Return what `course` returns. Raises the error that has broken a machine, as soon as

@@ -196,6 +196,11 @@ def transfers(random: Random, length: int) -> tuple[ClientPlan, ...]:
     )
 
 
+def archived(random: Random, length: int) -> tuple[ClientPlan, ...]:
+    """As `transfers`, while archivers copy the log, and die; in the end the archive is restored."""
+    return transfers(random, length)
+
+
 def explained(random: Random, length: int) -> tuple[ClientPlan, ...]:
     """Clients with names write, and meet at their locks; operators ask who wrote what, and when."""
     writers = _writers(random, length, random.choice(("append", "count", "bank")))
@@ -233,10 +238,14 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "database": database,
     "consumers": consumers,
     "transfers": transfers,
+    "archived": archived,
     "explained": explained,
 }
 
-SPREAD: Final = frozenset({"transfers"})
+ARCHIVED: Final = frozenset({"archived"})
+"""The workloads whose log is archived and restored."""
+
+SPREAD: Final = frozenset({"transfers", "archived"})
 """The workloads that want several partitions, on several servers."""
 
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -89,6 +89,23 @@ def records_on_disk(files: Mapping[str, bytes]) -> list[FedRecord]:
             break
         records += _records_in(files[name], TransactionId(len(records)))
     return records
+
+
+def blocks_on_disk(contents: Mapping[str, bytes | None], directory: str) -> list[bytes]:
+    """Return the bytes of each record of a partition, whose directory is on a disk with these
+    contents; read as `records_on_disk` reads."""
+    found: list[bytes] = []
+    prefix = f"{directory}/"
+    for path in sorted(contents):
+        data = contents[path]
+        name = path.removeprefix(prefix)
+        if data is None or not path.startswith(prefix) or not name.endswith(".seg"):
+            continue
+        if int(name.removesuffix(".seg")) != len(found):
+            break
+        places = [offset for offset, _ in _placed_records(data, TransactionId(len(found)))]
+        found += [data[start:end] for start, end in pairwise(places)]
+    return found
 
 
 def leftovers_in(files: Mapping[str, bytes]) -> Iterator[str]:
