@@ -21,6 +21,7 @@ from waltz.archive.archiver import Archiver
 from waltz.archive.archiver_shell import ArchiverProcess
 from waltz.archive.cluster_log import ArchivedLog
 from waltz.cluster.cluster_shell import create_if_absent
+from waltz.cluster.histories import Histories
 from waltz.errors import ArchiveDamagedError, NotFoundError, UnavailableError, WaltzError
 from waltz.host import Host
 from waltz.operators.replicas_shell import Replica
@@ -75,6 +76,9 @@ class MemoryTarget:
             self.on_manifest(data)
         return True
 
+    def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        return [path for path, data in objects if not self.put_if_absent(path, data)]
+
     def put(self, path: str, data: bytes) -> None:
         # By a clock like those of the archivers, which remove what nobody has named for a day.
         self.objects[path] = data, WALL_CLOCK_START_MILLISECONDS + int(self._now() * 1000)
@@ -119,6 +123,10 @@ class SufferingLog:
     @property
     def partition_count(self) -> int:
         return len(self._cluster.partition_ids)
+
+    @property
+    def histories(self) -> Histories:
+        return Histories(self.cluster_key, ())
 
     def mark(self, partition_id: PartitionId) -> TransactionId:
         if partition_id not in self.marks:
