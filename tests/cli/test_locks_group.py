@@ -7,11 +7,11 @@ from click.testing import CliRunner
 from waltz.cli.commands import waltz
 
 
-def test_the_commands_are_listed_and_a_partition_is_needed() -> None:
+def test_the_commands_are_listed_and_refusals_are_those_of_a_partition() -> None:
     listed = CliRunner().invoke(waltz, ["locks", "--help"]).output
     assert "top" in listed
     assert "refusals" in listed
-    missing = CliRunner().invoke(waltz, ["locks", "top", "--cluster", "127.0.0.1:1"])
+    missing = CliRunner().invoke(waltz, ["locks", "refusals", "--cluster", "127.0.0.1:1"])
     assert (missing.exit_code, "--partition" in missing.output) == (2, True)
     wrong = ["locks", "refusals", "--cluster", "127.0.0.1:1", "--partition", "0", "--lock", "a:b"]
     refused = CliRunner().invoke(waltz, wrong)

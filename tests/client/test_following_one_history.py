@@ -284,11 +284,28 @@ def test_an_application_whose_mark_has_moved_is_asked_again() -> None:
         def keep_client_history(
             self, partition_id: PartitionId, history: UUID, before: UUID | None
         ) -> None:
-            """Do nothing: the mark has moved."""
+            """Keep nothing: the mark has moved."""
+            self.moved += 1
+
+        moved = 0
+
+        def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+            return TransactionId(self.moved)
 
     histories = Histories(CLUSTER_KEY, (RESTORE,))
     with pytest.raises(PostponedError, match="the mark of partition 0 moved while"):
         load_mark(Moving(), histories, P0, 1)
+
+
+def test_an_application_that_keeps_no_history_may_be_wrapped() -> None:
+    class Wrapping(Recorder):
+        def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:
+            return TransactionId(3)
+
+        def get_client_history(self, partition_id: PartitionId) -> UUID | None:
+            return super().get_client_history(partition_id)
+
+    assert load_mark(Wrapping(), Histories(CLUSTER_KEY), P0, 1) == (3, None)
 
 
 def test_the_histories_are_asked_for_only_if_they_are_not_known() -> None:

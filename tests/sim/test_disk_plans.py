@@ -64,7 +64,8 @@ def test_only_plans_that_say_so_harm_disks() -> None:
 
 
 def test_all_kinds_of_disk_work_fail() -> None:
-    assert {value for values in OPERATIONS for value in values} == {o.value for o in DiskOperation}
+    kinds = {operation.value for operation in DiskOperation} - {"link"}  # that is archives' alone
+    assert {value for values in OPERATIONS for value in values} == kinds
     failures = [
         fault for faults in runs(failing_disk) for fault in faults if isinstance(fault, DiskFailure)
     ]

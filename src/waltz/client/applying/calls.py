@@ -102,10 +102,12 @@ def load_mark(
     callbacks.keep_client_history(partition_id, current, stored)
     # Read again: another process, at another cluster, may have written its history first, or one
     # that has not noticed the restore may have gone on.
-    mark = callbacks.get_client_high_water_mark(partition_id)
+    before, mark = mark, callbacks.get_client_high_water_mark(partition_id)
     stored = callbacks.get_client_history(partition_id)
     histories.check(partition_id, stored, mark)
     check_others()
+    if stored is None and mark == before:
+        return LoadedMark(mark, None)  # it wraps an application that keeps none
     if stored != current:
         raise PostponedError(
             f"the mark of partition {partition_id} moved while history {current} was taken over",
