@@ -107,13 +107,13 @@ EXPLANATION_BUGS: Final[tuple[Bug, ...]] = (
     ),
     _bug(
         "of the clients with one client ID only the first is noted",
-        Scene(9, "explained", "hostile_peers"),
+        Scene(46, "explained", "hostile_peers"),
         ("hostile_peers",),
         Patch(ClientNotes, "add", _once_per_id),
     ),
     _bug(
         "a record that was repaired is said to be as new as its repair",
-        Scene(5, "explained", "bit_flips"),
+        Scene(0, "explained", "bit_flips"),
         ("bit_flips",),
         Patch(JournalFacts, "_take", _as_new_as_its_repair),
     ),

@@ -108,7 +108,7 @@ def main(directory: Path, kills: int, seed: int) -> None:
     for number in range(kills):
         if judge.look(directory) == COUNT:  # begin again elsewhere
             finished += 1
-            directory = directory.with_name(f"{directory.name}-{number}")
+            directory = directory.with_name(str(number))
             sizes.append(0)
         child = in_child(directory, log)
         time.sleep(drawn.uniform(0, KILL_SECONDS_MAX))
