@@ -131,6 +131,8 @@ def test_a_single_copy_is_equal_to_nothing_but_the_archive(
     spark: SparkSession, cluster: RunningCluster, directory: Path
 ) -> None:
     """Without a server only what was committed when the last session began has to be equal."""
+    with waltz.open_reader(cluster.coordinator) as reader:  # the session has begun
+        assert [reader.high_water_mark(each) for each in range(2)] == [COUNT - 1, 0]
     impatient = partial(waltz.open_reader, timeout_seconds=1.0)
     access = LogAccess(cluster.coordinator, open_reader=impatient)
     stopped = [cluster.pid(name) for name in ("server-1", "storage-2", "storage-3")]
