@@ -1,4 +1,4 @@
-"""What an archiver costs in append throughput.
+"""Measure the append throughput with an archiver and without one, in turns.
 
     python -m bench.archiving [--rate 50000] [--turns 6]
 

@@ -43,7 +43,7 @@ class KilledError(Exception):
 
 
 class DiskFiles(DurableDirectory):
-    """What a tree needs of an archive in the directory /a of a simulated disk."""
+    """The part of an archive that a tree uses, in the directory /a of a simulated disk."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk, "/a")
@@ -79,7 +79,7 @@ def extend(disk: Disk, size: int) -> Checkpoint:
 
 def recorded(dies_at: int | None = None) -> Life:
     """Attest the log as it grows. With `dies_at` the attester is killed before that operation on
-    the disk, and the next one goes on with the same disk, whose memory has not lost anything."""
+    the disk; the next attester begins on the same disk, which has lost nothing."""
     operations = 0
 
     def kill(operation: DiskOperation, path: str) -> None:

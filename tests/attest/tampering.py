@@ -177,7 +177,7 @@ class Tampered:
             self.target.objects[change.path] = kept
 
     def _archived(self) -> list[Finding]:
-        """As the command does, which ends with 1 if the archive cannot be opened."""
+        """Check as the command does; an archive that cannot be opened is a finding, too."""
         try:
             archive = read_archive(self.target)
         except WaltzError as error:

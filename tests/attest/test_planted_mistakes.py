@@ -89,7 +89,7 @@ def test_a_directory_that_is_synced_without_those_above_it_is_found(
 def test_a_file_that_is_there_and_not_synced_again_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a killed attester has named is seen, and may be gone after a power cut."""
+    """An object that a killed attester has named is visible, and a power cut may take it."""
 
     def put(self: DurableDirectory, objects: Sequence[tuple[str, bytes]]) -> list[str]:
         found, made = [], []

@@ -28,7 +28,7 @@ class Covered(NamedTuple):
 
 
 class Told:
-    """Covers as many as the next of `ends` says, the last of them for good; `forged` is refused."""
+    """Covers each time the log up to the next of `ends`, then up to the last; refuses `forged`."""
 
     def __init__(self, ends: Sequence[int], forged: int = -1) -> None:
         self.ends = list(ends)

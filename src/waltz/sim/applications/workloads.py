@@ -197,7 +197,7 @@ def transfers(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def archived(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """As `transfers`, while archivers copy the log, and die; in the end the archive is restored."""
+    """Run `transfers` while archivers copy the log and are killed; then restore the archive."""
     return transfers(random, length)
 
 
