@@ -6,7 +6,7 @@ from waltz.cli.server_answers import ServerAnswers, lost_replicas
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 from waltz.wire.report_protocol import PartitionReport, ReplicaEntry, Standing
 
-ZERO, ONE = map(PartitionId, range(2))
+ZERO, ONE, TWO, THREE = map(PartitionId, range(4))
 
 
 def test_what_a_partition_cannot_count_on_is_what_its_own_server_says() -> None:
@@ -22,9 +22,14 @@ def test_what_a_partition_cannot_count_on_is_what_its_own_server_says() -> None:
     )
     head = (ZERO, Generation(1), SessionId(1), TransactionId(1))
     report = PartitionReport(*head, 1, None, replicas)
-    said = ServerAnswers(None, reaches={"a:1": True, "e:1": False}, reports={ZERO: report})
-    old = ServerAnswers(None, reaches={"a:1": True})
-    assert lost_replicas([ZERO, ONE], [said, old, ServerAnswers("gone")]) == {
-        ZERO: {"b:1", "d:1", "e:1"},
-        ONE: {"e:1"},
+    owner = ServerAnswers(None, reaches={"a:1": True}, reports={ZERO: report})
+    other = ServerAnswers(None, reaches={"a:1": False, "e:1": False})
+    old = ServerAnswers(None, reaches={"a:1": True, "b:1": False})
+    gone = ServerAnswers("gone")
+    owners = {ZERO: owner, ONE: old, TWO: gone}
+    assert lost_replicas([ZERO, ONE, TWO, THREE], owners, [owner, other, old, gone]) == {
+        ZERO: {"b:1", "d:1"},  # another server's way to a:1 says nothing about this partition
+        ONE: {"b:1"},
+        TWO: {"a:1", "b:1", "e:1"},
+        THREE: {"a:1", "b:1", "e:1"},
     }

@@ -16,6 +16,7 @@ from waltz.client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
 from waltz.client.applying.calls import load_mark
 from waltz.client.transaction import Transaction
 from waltz.cluster.histories import Histories
+from waltz.cluster.log_history import LogHistory
 from waltz.errors import HistoryChangedError
 from waltz.testing.watching import WatchedCallbacks
 from waltz.types import PartitionId, TransactionId
@@ -76,6 +77,15 @@ def test_an_application_is_bound_to_its_cluster_in_a_simulation_too() -> None:
     assert len(operations) >= 4
     with pytest.raises(HistoryChangedError):
         load(histories=Histories(UUID(int=2)))
+
+
+def test_an_application_without_a_history_is_not_refused_after_a_restore() -> None:
+    """A wrapper says what the application that it wraps does."""
+    inner = Keeping()
+    inner.said = 9
+    restored = Histories(UUID(int=1), (LogHistory(UUID(int=2), 0, {P0: TransactionId(4)}),))
+    assert load_mark(inner, restored, P0, 1) == (9, None)
+    assert load_mark(watched(inner), restored, P0, 1) == (9, None)
 
 
 def test_a_mark_that_goes_back_with_its_process_is_noticed() -> None:

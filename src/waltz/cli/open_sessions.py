@@ -72,7 +72,7 @@ async def read_open_sessions(
                 )
             reason = f"partition {number}: {reason}"
         else:
-            found = OpenSessions(sessions, lost_replicas(partition_ids, answers))
+            found = OpenSessions(sessions, lost_replicas(partition_ids, owners, answers))
             try:
                 check(found.sessions, found.lost)
             except ConfigurationError as error:

@@ -85,32 +85,42 @@ async def ask_owners(
 
 
 def lost_replicas(
-    partition_ids: Iterable[PartitionId], answers: Sequence[ServerAnswers]
+    partition_ids: Iterable[PartitionId],
+    owners: Mapping[PartitionId, ServerAnswers],
+    answers: Iterable[ServerAnswers],
 ) -> Mapping[PartitionId, frozenset[ReplicaId]]:
-    """Return per partition the storage nodes that it cannot count on now: those that a running
-    server does not reach, and those that the partition's server reports as away, silent, behind,
-    damaged or refusing appends.
+    """Return per partition the storage nodes that it cannot count on now.
 
-    The metadata does not tell: a store session continues without them.
+    A partition's own server knows: a node is lost that its report calls away, silent, behind,
+    damaged or refusing appends. A server without reports only says which nodes it reaches; of a
+    partition whose server does not answer, or that has none, every node is lost that a running
+    server does not reach. The metadata does not tell: a store session continues without them.
+
+    owners  the answers of each partition's server.
+    answers  those of all servers.
     """
-    unreached = frozenset(
-        ReplicaId(node)
-        for each in answers
-        for node, is_reached in (each.reaches or {}).items()
-        if not is_reached
-    )
-    lost = dict.fromkeys(partition_ids, unreached)
-    for each in answers:
-        for number, report in (each.reports or {}).items():
+    unreached_by_any = frozenset[ReplicaId]().union(*map(_unreached, answers))
+    lost = {}
+    for number in partition_ids:
+        owner = owners.get(number)
+        report = (owner.reports or {}).get(number) if owner is not None else None
+        if report is not None:
             replicas = [entry.replica_id for entry in report.replicas]
-            away = {
+            lost[number] = frozenset(
                 ReplicaId(view.replica_id)
                 for view in view_replicas(replicas, report)
                 if view.is_fault
-            }
-            if number in lost:
-                lost[number] |= away
+            )
+        elif owner is not None and owner.reaches is not None:
+            lost[number] = _unreached(owner)
+        else:
+            lost[number] = unreached_by_any
     return lost
+
+
+def _unreached(answers: ServerAnswers) -> frozenset[ReplicaId]:
+    reaches = answers.reaches or {}
+    return frozenset(ReplicaId(node) for node, is_reached in reaches.items() if not is_reached)
 
 
 async def ask_servers(host: Host, root: str, seconds: float) -> Mapping[Address, ServerAnswers]:

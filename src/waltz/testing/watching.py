@@ -60,6 +60,10 @@ class WatchedCallbacks(WaltzClientCallbacks):
             )
         return mark
 
+    @property
+    def keeps_client_history(self) -> bool:
+        return self._inner.keeps_client_history
+
     def get_client_history(self, partition_id: PartitionId) -> UUID | None:
         self._operation()
         return self._inner.get_client_history(partition_id)

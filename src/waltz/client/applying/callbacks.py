@@ -54,6 +54,14 @@ class WaltzClientCallbacks(ABC):
         """
         return None
 
+    @property
+    def keeps_client_history(self) -> bool:
+        """Whether the application is bound to its log: it is if its class defines
+        `get_client_history`. A wrapper around any application returns what the wrapped one says;
+        otherwise a wrapped application without a history would be taken for one of the first
+        history, and refused after a restore."""
+        return type(self).get_client_history is not WaltzClientCallbacks.get_client_history
+
     def keep_client_history(
         self, partition_id: PartitionId, history: UUID, before: UUID | None
     ) -> None:

@@ -83,8 +83,7 @@ def load_mark(
     ended; PostponedError: another process has changed the mark, or the history, meanwhile.
     """
     mark = callbacks.get_client_high_water_mark(partition_id)
-    keeps = getattr(type(callbacks), "get_client_history", _KEEPS_NO_HISTORY)
-    if mark is None or keeps is _KEEPS_NO_HISTORY:
+    if mark is None or not _keeps_history(callbacks):
         return LoadedMark(mark, None)
 
     def check_others() -> None:
@@ -116,7 +115,11 @@ def load_mark(
     return LoadedMark(mark, stored)
 
 
-_KEEPS_NO_HISTORY: Final = WaltzClientCallbacks.get_client_history
+def _keeps_history(callbacks: WaltzClientCallbacks) -> bool:
+    """Return whether the application is bound to its log; callbacks need not inherit from
+    WaltzClientCallbacks."""
+    keeps: bool | None = getattr(callbacks, "keeps_client_history", None)
+    return hasattr(callbacks, "get_client_history") if keeps is None else keeps
 
 
 @dataclass(frozen=True, slots=True)
