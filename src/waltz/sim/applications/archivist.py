@@ -227,6 +227,7 @@ class Archivist:
         trouble: str | None = "no mark was told"
         until = self._sites.loop.time() + ENDING_SECONDS_MAX
         while trouble is not None and self._sites.loop.time() < until:
+            self.log.marks.clear()  # a mark that was told before is not the end of the log now
             await self._ask_once(host)
             trouble = await self._archive(host, once=True)
             await asyncio.sleep(EVERY_SECONDS)

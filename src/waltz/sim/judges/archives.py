@@ -28,7 +28,7 @@ from waltz.restore.restored_nodes import restored_nodes
 from waltz.sim.judges.history import FedRecord
 from waltz.sim.judges.replicas import CONTROL_FILE, replica_on
 from waltz.sim.simulated_disk import DiskOperation, SimulatedDisk
-from waltz.types import PartitionId, ReplicaId, TransactionId
+from waltz.types import NOTHING, PartitionId, ReplicaId, TransactionId
 
 Marks = Mapping[PartitionId, TransactionId]
 Log = Mapping[PartitionId, Sequence[FedRecord]]
@@ -63,7 +63,9 @@ def check_archive(target: Target, cuts: Sequence[Marks], log: Log, random: Rando
     try:
         archive = read_archive(target)
         yield from _ends(archive, log)
-        points = [marks for marks in cuts if _is_archived(archive, marks)][-CUTS_RESTORED_MAX:]
+        taken = [marks for marks in cuts if _is_archived(archive, marks)][-CUTS_RESTORED_MAX:]
+        # A partition that a cut does not have was added after it.
+        points = [{p: marks.get(p, NOTHING) for p in log} for marks in taken]
         points.append({p: TransactionId(archive.end(p) - 1) for p in log})
         for _ in range(RANDOM_MARKS):
             points.append({p: TransactionId(random.randrange(-1, archive.end(p))) for p in log})
