@@ -31,6 +31,11 @@ NOTHING: Final = TransactionId(-1)
 """The mark of a partition, replica or client that holds nothing yet."""
 
 NO_SESSION: Final = SessionId(-1)
+
+NO_CLIENT: Final = ClientId(-1)
+"""Asks and is no client: nothing is mounted or appended in this name. The original's tools use
+the same."""
+
 NO_GENERATION: Final = Generation(-1)
 
 

@@ -6,6 +6,7 @@ from zlib import crc32
 from waltz.connections.pending_requests import (
     DATA_RETRY_SECONDS_MAX,
     HIGH_WATER_MARK_REQUEST_SECONDS,
+    MARKS_QUESTIONS_MAX,
     AheadRefused,
     Answered,
     BodiesWanted,
@@ -14,7 +15,7 @@ from waltz.connections.pending_requests import (
     Effect,
     Event,
     MarkArrived,
-    MarkWanted,
+    MarksWanted,
     PartitionAttached,
     PartitionDetached,
     PendingRequests,
@@ -28,6 +29,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.marks_protocol import MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 
 P0 = PartitionId(0)
@@ -153,7 +155,7 @@ def test_one_mark_request_serves_all_who_ask() -> None:
     """PM-36."""
     world = World()
     world.step(PartitionAttached(P1, 0))
-    (sending,) = world.step(MarkWanted(P1, 1), MarkWanted(P1, 2))
+    (sending,) = world.step(MarksWanted((P1,), 1), MarksWanted((P1,), 2))
     assert isinstance(sending, SendRequests)
     assert [type(message) for message in sending.messages] == [HighWaterMarkRequest]
     answer = HighWaterMarkResponse(request_id(P1), TransactionId(99))
@@ -165,8 +167,8 @@ def test_one_mark_request_serves_all_who_ask() -> None:
 def test_a_request_that_was_sent_before_is_no_answer_for_who_asks_after_it() -> None:
     """Its answer may be of a time before something was appended that the caller knows of."""
     world = World()
-    world.step(PartitionAttached(P1, 0), MarkWanted(P1, 1))
-    (sending,) = world.step(MarkWanted(P1, 2), MarkWanted(P1, 3))
+    world.step(PartitionAttached(P1, 0), MarksWanted((P1,), 1))
+    (sending,) = world.step(MarksWanted((P1,), 2), MarksWanted((P1,), 3))
     assert isinstance(sending, SendRequests)
     (later,) = sending.messages
     assert isinstance(later, HighWaterMarkRequest)
@@ -179,20 +181,20 @@ def test_a_request_that_was_sent_before_is_no_answer_for_who_asks_after_it() -> 
 
 def test_an_answer_to_a_request_that_was_repeated_is_no_answer_to_a_later_one() -> None:
     world = World()
-    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
+    world.step(PartitionAttached(P0, 0), MarksWanted((P0,), 1))
     (sending,) = world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)
     assert isinstance(sending, SendRequests)
     (again,) = sending.messages
     assert isinstance(again, HighWaterMarkRequest)
     assert world.hear(HighWaterMarkResponse(request_id(P0), TransactionId(5)))
-    world.step(MarkWanted(P0, 2))
+    world.step(MarksWanted((P0,), 2))
     assert world.hear(HighWaterMarkResponse(again.request_id, TransactionId(5))) == []
 
 
 def test_marks_of_several_partitions_are_asked_for_in_one_write() -> None:
     world = World()
     world.step(PartitionAttached(P0, 0), PartitionAttached(P1, 0))
-    (sending,) = world.step(MarkWanted(P0, 1), MarkWanted(P1, 2))
+    (sending,) = world.step(MarksWanted((P0,), 1), MarksWanted((P1,), 2))
     assert isinstance(sending, SendRequests)
     assert [type(message) for message in sending.messages] == 2 * [HighWaterMarkRequest]
 
@@ -200,7 +202,7 @@ def test_marks_of_several_partitions_are_asked_for_in_one_write() -> None:
 def test_a_mark_request_without_an_answer_is_repeated() -> None:
     """Hazard H2."""
     world = World()
-    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
+    world.step(PartitionAttached(P0, 0), MarksWanted((P0,), 1))
     (sending,) = world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)
     assert isinstance(sending, SendRequests)
     world.step(PartitionDetached(P0, 0))
@@ -213,7 +215,7 @@ def test_a_mark_request_without_an_answer_is_repeated() -> None:
 def test_a_mark_from_a_server_that_is_recovering_is_no_answer() -> None:
     """Hazard H8."""
     world = World()
-    world.step(PartitionAttached(P0, 0), MarkWanted(P0, 1))
+    world.step(PartitionAttached(P0, 0), MarksWanted((P0,), 1))
     assert world.hear(HighWaterMarkResponse(request_id(P0), TransactionId(-(2**63)))) == []
     empty = HighWaterMarkResponse(request_id(P0), TransactionId(-1))
     assert world.hear(empty) == []
@@ -298,3 +300,98 @@ def test_bodies_wanted_ahead_move_to_another_connection() -> None:
     world.step(ahead(3, 4))
     world.step(PartitionDetached(P0, 0))
     assert asked(world.step(PartitionAttached(P0, 1)), 1) == [3, 4]
+
+
+def marks_questions(effects: Sequence[Effect], connection: int = 0) -> list[Message]:
+    return [
+        message
+        for effect in effects
+        if isinstance(effect, SendRequests) and effect.connection_sequence == connection
+        for message in effect.messages
+    ]
+
+
+def test_a_server_that_knows_the_question_is_asked_for_all_marks_at_once() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    (question,) = marks_questions(world.step(MarksWanted((P0, P1), 1)))
+    assert question == MarksRequest(1)
+    found = world.hear(MarksAnswer(1, (0, 1, 7), (5, -1, 9)))
+    assert found == [MarkArrived(P0, TransactionId(5), 1), MarkArrived(P1, TransactionId(-1), 1)]
+    assert world.machine.deadline is None
+    assert world.hear(MarksAnswer(1, (0, 1), (6, 6))) == []
+
+
+def test_who_asks_later_is_not_given_an_answer_to_an_earlier_question() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    assert marks_questions(world.step(MarksWanted((P0, P1), 1))) == [MarksRequest(1)]
+    assert marks_questions(world.step(MarksWanted((P0, P1), 2))) == [MarksRequest(2)]
+    found = world.hear(MarksAnswer(1, (0, 1), (5, 5)))
+    assert found == [MarkArrived(P0, TransactionId(5), 1), MarkArrived(P1, TransactionId(5), 1)]
+    found = world.hear(MarksAnswer(2, (0, 1), (6, 6)))
+    assert found == [MarkArrived(P0, TransactionId(6), 2), MarkArrived(P1, TransactionId(6), 2)]
+
+
+def test_a_partition_whose_mark_is_not_known_yet_is_asked_by_itself_and_waits() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    world.step(MarksWanted((P0, P1), 1))
+    effects = world.hear(MarksAnswer(1, (0,), (5,)))
+    assert MarkArrived(P0, TransactionId(5), 1) in effects
+    (alone,) = marks_questions(effects)
+    assert isinstance(alone, HighWaterMarkRequest)
+    assert alone.request_id.partition_id == P1
+    answer = HighWaterMarkResponse(alone.request_id, TransactionId(3))
+    assert world.hear(answer) == [MarkArrived(P1, TransactionId(3), 1)]
+
+
+def test_servers_old_and_new_are_asked_at_once_each_in_its_way() -> None:
+    world = World()
+    p2, p3 = PartitionId(2), PartitionId(3)
+    world.step(*[PartitionAttached(each, 0, True) for each in (P0, P1)])
+    world.step(*[PartitionAttached(each, 1) for each in (p2, p3)])
+    effects = world.step(MarksWanted((P0, P1, p2, p3), 1))
+    assert marks_questions(effects) == [MarksRequest(1)]
+    assert [type(each) for each in marks_questions(effects, 1)] == 2 * [HighWaterMarkRequest]
+
+
+def test_an_answer_counts_only_for_partitions_that_are_still_there() -> None:
+    """P1 has moved between question and answer: its mark is asked for at its new server."""
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    world.step(MarksWanted((P0, P1), 1))
+    moved = world.step(PartitionDetached(P1, 0), PartitionAttached(P1, 4, True))
+    assert [type(each) for each in marks_questions(moved, 4)] == [HighWaterMarkRequest]
+    assert world.hear(MarksAnswer(1, (0, 1), (5, 5))) == [MarkArrived(P0, TransactionId(5), 1)]
+
+
+def test_a_question_ends_with_its_connection_and_is_repeated_without_an_answer() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    world.step(MarksWanted((P0, P1), 1))
+    assert marks_questions(world.sleep(HIGH_WATER_MARK_REQUEST_SECONDS)) == [MarksRequest(2)]
+    world.step(PartitionDetached(P0, 0), PartitionDetached(P1, 0))
+    again = world.step(PartitionAttached(P0, 1, True), PartitionAttached(P1, 1, True))
+    assert marks_questions(again, 1) == [MarksRequest(3)]
+    assert world.hear(MarksAnswer(2, (0, 1), (5, 5))) == []
+
+
+def test_questions_under_way_are_bounded_and_the_newest_count() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    count = MARKS_QUESTIONS_MAX + 1
+    for number in range(1, count + 1):
+        world.step(MarksWanted((P0, P1), number))
+    assert world.hear(MarksAnswer(1, (0, 1), (5, 5))) == []
+    assert MarkArrived(P0, TransactionId(6), count) in world.hear(
+        MarksAnswer(count, (0, 1), (6, 6))
+    )
+
+
+def test_more_partitions_than_marks_break_the_connection() -> None:
+    world = World()
+    world.step(PartitionAttached(P0, 0, True), PartitionAttached(P1, 0, True))
+    world.step(MarksWanted((P0, P1), 1))
+    (broken,) = world.hear(MarksAnswer(1, (0, 1), (5,)))
+    assert isinstance(broken, BreakConnection)

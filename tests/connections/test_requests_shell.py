@@ -35,7 +35,7 @@ class World:
             lambda _, messages: self.asked.extend(messages),
             lambda sequence, reason: self.broken.append((sequence, reason)),
         )
-        self.requests.attach(P0, 0, knows_batches=True)
+        self.requests.attach(P0, 0, knows_batches=True, gives_marks=False)
 
     async def answer(self) -> None:
         await asyncio.sleep(0.005)

@@ -25,7 +25,7 @@ OTHER_KEY = UUID(int=8)
 def test_the_coordinator_says_which_cluster_it_is() -> None:
     async def work(cluster: FakeCluster) -> None:
         source = CoordinatorSource(cluster.host, DEFAULT_ROOT, lambda _: None, lambda _: None)
-        assert await source.start() > 0
+        assert await source.start_client() > 0
         assert source.current.cluster_key == CLUSTER_KEY
         connection = await source.open(cluster.server.address, Role.STREAM, ConnectionSettings())
         connection.close()

@@ -83,7 +83,8 @@ def received(made: FeedCursor, messages: Sequence[Message]) -> tuple[list[Fed], 
 
 
 def cursor(first: int, end: int | None) -> FeedCursor:
-    made = FeedCursor(ClientId(7), PartitionId(2), first, end)
+    made = FeedCursor(PartitionId(2), first, end)
+    made.client_id = ClientId(7)
     assert made.mount(G3, 0) == MountRequest(mine(1), TransactionId(first - 1), 0)
     return made
 

@@ -13,7 +13,7 @@ from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
 from waltz.limits import READER_FETCH_ROWS_MAX, READER_FETCHES_IN_FLIGHT_MAX
 from waltz.reader.range_blocks import BlockCursor
 from waltz.record import empty_batch
-from waltz.types import ClientId, PartitionId, TransactionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.batch_protocol import HeaderBlock, HeadersRequest, ReadRequest, RecordBlock
 from waltz.wire.header_columns import HeaderColumns, header_columns, no_headers
 
@@ -22,7 +22,7 @@ LOG = batch(0, ALL, 8)
 
 
 def cursor(first: int, end: int) -> BlockCursor:
-    return BlockCursor(ClientId(7), PartitionId(3), first, end)
+    return BlockCursor(PartitionId(3), first, end)
 
 
 def answer(request: ReadRequest, count_max: int) -> RecordBlock:
@@ -67,7 +67,7 @@ def test_headers_of_a_range_come_whole_and_in_order_however_it_is_cut(
     first: int, length: int, data: st.DataObject
 ) -> None:
     end = min(first + length, ALL)
-    made = BlockCursor(ClientId(7), PartitionId(3), first, end, with_data=False)
+    made = BlockCursor(PartitionId(3), first, end, with_data=False)
     waiting: deque[HeadersRequest] = deque()
     found: list[int] = []
     while not made.done:
@@ -86,7 +86,7 @@ def test_headers_of_a_range_come_whole_and_in_order_however_it_is_cut(
 
 
 def test_headers_are_asked_for_ahead_from_the_beginning() -> None:
-    made = BlockCursor(ClientId(7), PartitionId(3), 5, 100_005, with_data=False)
+    made = BlockCursor(PartitionId(3), 5, 100_005, with_data=False)
     asked = [
         (each.first_transaction_id, each.count_max)
         for each in made.ask()
@@ -96,7 +96,7 @@ def test_headers_are_asked_for_ahead_from_the_beginning() -> None:
 
 
 def test_records_are_no_answer_to_a_request_for_headers() -> None:
-    made = BlockCursor(ClientId(7), PartitionId(3), 1, 3, with_data=False)
+    made = BlockCursor(PartitionId(3), 1, 3, with_data=False)
     (request,) = made.ask()
     assert isinstance(request, HeadersRequest)
     records = LOG.slice(TransactionId(1), 2)

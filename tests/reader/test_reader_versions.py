@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +17,21 @@ from tests.server.real_server import running_server
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.connections.connection_shell import UNRESTORED
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.connections.cluster_connection import Role
+from waltz.connections.connection_shell import UNRESTORED, Connections, ServerConnection
 from waltz.connections.logical_handshake import ConnectionSettings
+from waltz.connections.sources_shell import CoordinatorSource
+from waltz.errors import NotFoundError
 from waltz.host import Host
 from waltz.reader import reader_shell
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import BlockData
-from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.types import Address
+from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
+from waltz.wire.lifecycle_protocol import FEATURES, Feature
+from waltz.wire.marks_protocol import MarksRequest
+from waltz.wire.message import Message
 
 COUNT = 300
 Row = tuple[int, bytes, int, bytes]
@@ -80,5 +91,96 @@ def test_blocks_have_the_rows_that_the_feed_and_the_bodies_have(
             assert [row[0] for row in blocks] == sorted(transaction_ids) == list(range(COUNT))
             assert {(row[2], row[3]) for row in blocks} == {(-n, bytes(n)) for n in range(COUNT)}
             assert (kinds, older_kinds) == ({BlockData}, {list})
+
+    asyncio.run(asyncio.wait_for(main(), 120.0))
+
+
+async def client_ids_given(host: Host) -> int:
+    """The coordinator's own count of the changes of the node that client IDs come from."""
+    return (await host.coordinator.read(ClusterPaths(DEFAULT_ROOT).client_id_counter)).version
+
+
+def test_all_marks_are_told_whatever_the_server_knows_and_no_client_id_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that knows the question, one that does not, and one of the original's versions."""
+    asked: list[type] = []
+    send = ServerConnection.send
+
+    def counted(connection: ServerConnection, messages: Sequence[Message]) -> object:
+        asked.extend(map(type, messages))
+        return send(connection, messages)
+
+    async def main() -> None:
+        async with running_server(tmp_path, partition_count=5) as (host, server):
+            async with AsyncWaltzClient(host, NoCallbacks(), ClientOptions()) as client:
+                for number in range(12):
+                    await client.append(number % 4, b"x")
+            given = await client_ids_given(host)
+            monkeypatch.setattr(ServerConnection, "send", counted)
+            known = frozenset(FEATURES - {Feature.MARKS})
+            for settings, question, count in (
+                (ConnectionSettings(), MarksRequest, 1),
+                (ConnectionSettings(features=known), HighWaterMarkRequest, 5),
+                (ConnectionSettings(codec=CLIENT_CODEC.up_to(4)), HighWaterMarkRequest, 5),
+            ):
+                monkeypatch.setattr(
+                    reader_shell, "Connections", partial(Connections, settings=settings)
+                )
+                asked.clear()
+                async with AsyncLogReader(host) as reader:
+                    marks = await reader.high_water_marks([4, 0, 1, 2, 3])
+                    assert marks == {4: -1, 0: 2, 1: 2, 2: 2, 3: 2}
+                    assert asked == [question] * count
+                    assert await reader.high_water_marks([]) == {}
+                    with pytest.raises(NotFoundError, match="no partition 5"):
+                        await reader.high_water_marks([0, 5])
+                    for partition in range(4):
+                        found = [each async for each in reader.read(partition, 0, 3)]
+                        assert sum(map(len, found)) == 3
+            monkeypatch.undo()
+            async with AsyncLogReader(host, servers=[server.address]) as reader:
+                assert len([each async for each in reader.read(0, 0, 3)]) == 1
+                assert await client_ids_given(host) == given
+                async for _ in reader.follow(0, 0):  # who mounts has a name
+                    break
+            assert await client_ids_given(host) == given + 1
+
+    asyncio.run(asyncio.wait_for(main(), 120.0))
+
+
+def test_ranges_of_one_server_follow_each_other_on_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Role] = []
+    open_server = CoordinatorSource.open
+
+    async def counted(
+        source: CoordinatorSource, address: Address, role: Role, settings: Any
+    ) -> Any:
+        opened.append(role)
+        return await open_server(source, address, role, settings)
+
+    async def main() -> None:
+        async with running_server(tmp_path, partition_count=4) as (host, _):
+            async with AsyncWaltzClient(host, NoCallbacks(), ClientOptions()) as client:
+                for number in range(8):
+                    await client.append(number % 4, b"%d" % number)
+            monkeypatch.setattr(CoordinatorSource, "open", counted)
+            async with AsyncLogReader(host) as reader:
+                for partition in range(4):
+                    for first in range(2):
+                        (columns,) = [
+                            each async for each in reader.read(partition, first, first + 1)
+                        ]
+                        assert [*columns.data] == [b"%d" % (partition + 4 * first)]
+                assert opened.count(Role.STREAM) == 1
+                # What ended while it waited is not taken for the next range's fault.
+                for idle in reader._streams._idle.values():
+                    idle.connection.close()
+                (columns,) = [each async for each in reader.read(0, 0, 2)]
+                assert [*columns.data] == [b"0", b"4"]
+                assert opened.count(Role.STREAM) == 2
+            assert not reader._streams._idle
 
     asyncio.run(asyncio.wait_for(main(), 120.0))

@@ -74,7 +74,11 @@ class Proxy:
 
 @contextlib.asynccontextmanager
 async def running_server(
-    directory: Path, *, tls: TlsSettings = NOT_CONFIGURED, **settings: Any
+    directory: Path,
+    *,
+    tls: TlsSettings = NOT_CONFIGURED,
+    partition_count: int = 1,
+    **settings: Any,
 ) -> AsyncIterator[tuple[Host, Server]]:
     """A server with these `settings`, a storage node and a coordinator in this process."""
     coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=tls)
@@ -87,10 +91,10 @@ async def running_server(
         StorageConfig(
             directory=str(directory / "storage"),
             cluster_key=key,
-            partition_count=1,
+            partition_count=partition_count,
             data_address=LOOPBACK,
             admin_address=LOOPBACK,
-            assigned_partitions=frozenset([PartitionId(0)]),
+            assigned_partitions=frozenset(map(PartitionId, range(partition_count))),
             disk_free_minimum=FreeMinimum.parse("1MiB"),
         ),
     )
@@ -98,7 +102,7 @@ async def running_server(
     await create_cluster(
         host.coordinator,
         name="test",
-        partition_count=1,
+        partition_count=partition_count,
         cluster_key=key,
         storages=[StorageEntry(node.data_address, node.admin_address)],
     )

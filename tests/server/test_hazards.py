@@ -37,7 +37,7 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.connections.pending_requests import (
     Answered,
     MarkArrived,
-    MarkWanted,
+    MarksWanted,
     PartitionAttached,
     PendingRequests,
     SendRequests,
@@ -130,7 +130,7 @@ def test_h2_what_no_server_answers_our_client_asks_again() -> None:
 
     asking = PendingRequests(ClientId(7))
     asking.step([PartitionAttached(PartitionId(0), 1)], 0.0)
-    (effect,) = asking.step([MarkWanted(PartitionId(0), 1)], 0.0)
+    (effect,) = asking.step([MarksWanted((PartitionId(0),), 1)], 0.0)
     assert isinstance(effect, SendRequests)
     assert asking.deadline is not None
     (effect,) = asking.step([], asking.deadline)
@@ -268,7 +268,7 @@ def test_h8_mark_is_never_a_made_up_number() -> None:
 def test_h8_made_up_mark_of_an_original_server_is_no_answer_to_our_client() -> None:
     """H8."""
     asking = PendingRequests(ClientId(7))
-    asking.step([PartitionAttached(PartitionId(0), 1), MarkWanted(PartitionId(0), 1)], 0.0)
+    asking.step([PartitionAttached(PartitionId(0), 1), MarksWanted((PartitionId(0),), 1)], 0.0)
     question = RequestId(ClientId(7), mark_request().request_id.generation, PartitionId(0), 1)
     lie = HighWaterMarkResponse(question, TransactionId(-(2**63)))
     effects = asking.step([Answered(1, [lie], 0.5)], 1.0)

@@ -75,6 +75,7 @@ from waltz.wire.discovery_protocol import (
 )
 from waltz.wire.history_protocol import HistoriesAnswer
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
+from waltz.wire.marks_protocol import MarksAnswer
 from waltz.wire.message import Audience, Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
@@ -225,6 +226,7 @@ QUESTIONS: dict[type[Message], Callable[[Bench], object]] = {
     LockFailure: lambda bench: bench.say(append(6, 4, write=[1])),
     AppendRejected: lambda bench: bench.say(append(6, 4, write=[1]), version=5),
     HighWaterMarkResponse: lambda bench: bench.say(mark_request()),
+    MarksAnswer: lambda bench: bench.machine.high_water_mark,
     TransactionDataResponse: lambda bench: bench.say(data_request(5)),
     OutcomeResponse: lambda bench: bench.say(OutcomeRequest(request_id(7, 5), tid(-1)), version=5),
     RecordBlock: lambda bench: bench.say(ReadRequest(request_id(), tid(5), 9, 9_999), version=5),

@@ -130,7 +130,7 @@ class ClientEngine:
         self._loop = asyncio.get_running_loop()
         host, options, tasks = self.host, self._options, self._tasks
         try:
-            client_id = await self._source.start()
+            client_id = await self._source.start_client()
         except BaseException:
             self._loop = None
             await self._stop_all()

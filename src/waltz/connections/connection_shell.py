@@ -184,6 +184,11 @@ class ServerConnection:
         return Feature.HISTORY in self._link.features
 
     @property
+    def gives_marks(self) -> bool:
+        """Whether the server tells the marks of all its partitions in one answer."""
+        return Feature.MARKS in self._link.features
+
+    @property
     def gives_headers(self) -> bool:
         """Whether the server knows ranges of headers."""
         return Feature.HEADERS in self._link.features
@@ -412,7 +417,12 @@ class Side(Protocol):
     """The part of a client that talks on the connections of one role."""
 
     def attach(
-        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+        self,
+        partition_id: PartitionId,
+        connection_sequence: int,
+        *,
+        knows_batches: bool,
+        gives_marks: bool,
     ) -> None:
         """The partition's server can be talked to on this connection from now on."""
         ...
@@ -524,7 +534,10 @@ class Connections:
                 if connection is not None:  # otherwise it has just ended, and is detached next
                     side = self._sides[effect.role]
                     side.attach(
-                        effect.partition_id, sequence, knows_batches=connection.knows_batches
+                        effect.partition_id,
+                        sequence,
+                        knows_batches=connection.knows_batches,
+                        gives_marks=connection.gives_marks,
                     )
             case DetachPartition():
                 self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)

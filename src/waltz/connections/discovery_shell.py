@@ -78,9 +78,19 @@ class _Listening:
         self._take = take
 
     def attach(
-        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+        self,
+        partition_id: PartitionId,
+        connection_sequence: int,
+        *,
+        knows_batches: bool,
+        gives_marks: bool,
     ) -> None:
-        self._side.attach(partition_id, connection_sequence, knows_batches=knows_batches)
+        self._side.attach(
+            partition_id,
+            connection_sequence,
+            knows_batches=knows_batches,
+            gives_marks=gives_marks,
+        )
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         self._side.detach(partition_id, connection_sequence)
@@ -135,13 +145,21 @@ class DiscoverySource:
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, CLIENT_MAILBOX_EVENTS_MAX)
         self._running: asyncio.Task[None] | None = None
         self._guide: asyncio.Task[None] | None = None
+        self._is_for_client = False
         self._client_id: ClientId | None = None
         self._started: asyncio.Future[None] | None = None
         self._error: ClusterChangedError | None = None
         self._numbers = itertools.count(1)
 
-    async def start(self) -> ClientId:
-        """Find the cluster; return the client ID that it allocated.
+    async def start_client(self) -> ClientId:
+        """Find the cluster; return the client ID that it allocated. Raises as `start`."""
+        self._is_for_client = True
+        await self.start()
+        assert self._client_id is not None
+        return self._client_id
+
+    async def start(self) -> None:
+        """Find the cluster.
 
         Raises ConnectionFailedError: no server in time; RemoteProtocolError: the peer is not a
         server of Waltz, or too old.
@@ -156,8 +174,6 @@ class DiscoverySource:
         if not self._started.done():
             self._running.result()
         self._started.result()
-        assert self._client_id is not None
-        return self._client_id
 
     async def stop(self) -> None:
         tasks = [task for task in (self._guide, self._running) if task is not None]
@@ -291,7 +307,7 @@ class DiscoverySource:
             async with asyncio.timeout(attempt.seconds_max):
                 connection = await ServerConnection.open(self._host, attempt.address)
                 try:
-                    if self._client_id is None:
+                    if self._is_for_client and self._client_id is None:
                         self._client_id = await self._ask_client_id(connection)
                     topology = await self._ask_topology(connection, subscribe=True)
                 except BaseException:

@@ -29,6 +29,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.marks_protocol import MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 
 DATA_RETRY_SECONDS_MIN: Final = 0.01
@@ -37,6 +38,10 @@ DATA_RETRY_SECONDS_MAX: Final = 5.0
 
 DATA_REQUESTS_IN_FLIGHT_MAX: Final = 256
 """Bodies requested ahead on one connection."""
+
+MARKS_QUESTIONS_MAX: Final = 16
+"""Questions for the marks of all partitions on one connection whose answers are waited for: as many
+as a server lets wait. The oldest is given up for a newer one."""
 
 HIGH_WATER_MARK_REQUEST_SECONDS: Final = 2.0
 """Some servers never answer some high-water mark requests (hazard H2): ask again after this
@@ -55,12 +60,12 @@ class BodiesWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkWanted:
-    """A caller waits for the server's high-water mark, as it is after the call: an answer to a
-    request that was sent before may be of a time before the call. Callers that come together share
-    a request (PM-36)."""
+class MarksWanted:
+    """A caller waits for high-water marks, as their servers know them after the call: an answer to
+    a request that was sent before may be of a time before the call. Callers that come together
+    share a request (PM-36)."""
 
-    partition_id: PartitionId
+    partition_ids: Sequence[PartitionId]
     number: int
     """Greater than that of any caller before."""
 
@@ -69,6 +74,8 @@ class MarkWanted:
 class PartitionAttached:
     partition_id: PartitionId
     connection_sequence: int
+    gives_marks: bool = False
+    """Whether the server tells the marks of all its partitions in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ class Answered:
     jitter: float
 
 
-Event: TypeAlias = BodiesWanted | MarkWanted | PartitionAttached | PartitionDetached | Answered
+Event: TypeAlias = BodiesWanted | MarksWanted | PartitionAttached | PartitionDetached | Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,7 @@ Effect: TypeAlias = SendRequests | DataArrived | AheadRefused | MarkArrived | Br
 @dataclass(slots=True)
 class _Partition:
     connection_sequence: int | None = None
+    gives_marks: bool = False
     attempts: dict[TransactionId, int] = field(default_factory=dict)
     unsent: deque[TransactionId] = field(default_factory=deque)
     in_flight: dict[TransactionId, None] = field(default_factory=dict)
@@ -143,6 +151,14 @@ class _Partition:
     mark_due_at: float | None = None
     mark_asked: dict[int, int] = field(default_factory=dict)
     """The last caller for each request under way, by the request's sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _MarksQuestion:
+    """A question for the marks of all partitions of a server, and the last caller for each."""
+
+    connection_sequence: int
+    callers: dict[PartitionId, int]
 
 
 class PendingRequests:
@@ -157,6 +173,9 @@ class PendingRequests:
         self._sequence_number = 0
         self._partitions: dict[PartitionId, _Partition] = {}
         self._in_flight: dict[int, int] = {}
+        self._marks_questions: dict[int, _MarksQuestion] = {}
+        """Those under way, by their numbers."""
+        self._marks_number = 0
         self._again: list[tuple[float, PartitionId, TransactionId]] = []
         self._waiting: dict[PartitionId, None] = {}
         """Partitions with unsent requests, in the order of their turns."""
@@ -178,9 +197,7 @@ class PendingRequests:
             _, partition_id, transaction_id = heapq.heappop(self._again)
             self._partitions[partition_id].unsent.append(transaction_id)
             self._waiting[partition_id] = None
-        for partition_id, partition in self._partitions.items():
-            if partition.mark_due_at is not None and partition.mark_due_at <= now:
-                self._ask_mark(partition_id, partition, now)
+        self._ask_marks(now)
         self._send()
         for sequence, messages in self._outboxes.items():
             self._effects.append(SendRequests(sequence, messages))
@@ -216,14 +233,16 @@ class PendingRequests:
                     elif not event.is_ahead:
                         partition.ahead.discard(transaction_id)
                 self._waiting[event.partition_id] = None
-            case MarkWanted():
-                partition = self._partition(event.partition_id)
-                partition.mark_wanted = event.number
-                partition.mark_due_at = now
+            case MarksWanted():
+                for partition_id in event.partition_ids:
+                    partition = self._partition(partition_id)
+                    partition.mark_wanted = event.number
+                    partition.mark_due_at = now
             case PartitionAttached():
                 self._detach(event.partition_id, None)
                 partition = self._partition(event.partition_id)
                 partition.connection_sequence = event.connection_sequence
+                partition.gives_marks = event.gives_marks
                 self._in_flight.setdefault(event.connection_sequence, 0)
                 self._waiting[event.partition_id] = None
                 if partition.mark_wanted is not None:
@@ -250,6 +269,11 @@ class PendingRequests:
         self._in_flight[sequence] -= len(partition.in_flight)
         if not any(each.connection_sequence == sequence for each in self._partitions.values()):
             del self._in_flight[sequence]
+            self._marks_questions = {
+                number: question
+                for number, question in self._marks_questions.items()
+                if question.connection_sequence != sequence
+            }
         partition.unsent.extendleft(reversed(partition.in_flight))
         partition.in_flight.clear()
 
@@ -283,6 +307,8 @@ class PendingRequests:
                     heapq.heappush(self._again, (due_at, partition_id, transaction_id))
             elif type(message) is HighWaterMarkResponse:
                 self._receive_mark(message)
+            elif type(message) is MarksAnswer:
+                self._receive_marks(sequence, message, now)
             else:
                 self._effects.append(
                     BreakConnection(
@@ -298,10 +324,72 @@ class PendingRequests:
         # A recovering server may report a mark below that of an empty log (hazard H8): ask again.
         if number is None or message.transaction_id < NOTHING:
             return
-        self._effects.append(MarkArrived(partition_id, message.transaction_id, number))
+        self._settle_mark(partition_id, message.transaction_id, number)
+
+    def _receive_marks(self, sequence: int, message: MarksAnswer, now: float) -> None:
+        question = self._marks_questions.pop(message.request_number, None)
+        if question is None or question.connection_sequence != sequence:
+            return
+        if len(message.partition_ids) != len(message.high_water_marks):
+            reason = (
+                f"marks of {len(message.partition_ids)} partitions came as"
+                f" {len(message.high_water_marks)} numbers"
+            )
+            self._effects.append(BreakConnection(sequence, reason))
+            return
+        marks = dict(zip(message.partition_ids, message.high_water_marks, strict=True))
+        for partition_id, number in question.callers.items():
+            partition = self._partition(partition_id)
+            if partition.connection_sequence != sequence or partition.mark_wanted is None:
+                continue
+            mark = marks.get(partition_id)
+            if mark is None or mark < NOTHING:  # asked by itself it waits until the mark is known
+                self._ask_mark(partition_id, partition, now)
+            else:
+                self._settle_mark(partition_id, TransactionId(mark), number)
+
+    def _settle_mark(self, partition_id: PartitionId, mark: TransactionId, number: int) -> None:
+        partition = self._partition(partition_id)
+        self._effects.append(MarkArrived(partition_id, mark, number))
         if number == partition.mark_wanted:
             partition.mark_wanted = partition.mark_due_at = None
             partition.mark_asked.clear()
+
+    def _ask_marks(self, now: float) -> None:
+        """Ask for the marks that are due, of all partitions at one server together if it knows
+        the question."""
+        together: dict[int, list[PartitionId]] = {}
+        for partition_id, partition in self._partitions.items():
+            if partition.mark_due_at is None or partition.mark_due_at > now:
+                continue
+            if partition.connection_sequence is not None and partition.gives_marks:
+                together.setdefault(partition.connection_sequence, []).append(partition_id)
+            else:
+                self._ask_mark(partition_id, partition, now)
+        for sequence, partition_ids in together.items():
+            if len(partition_ids) == 1:
+                (partition_id,) = partition_ids
+                self._ask_mark(partition_id, self._partitions[partition_id], now)
+            else:
+                self._ask_together(sequence, partition_ids, now)
+
+    def _ask_together(self, sequence: int, partition_ids: list[PartitionId], now: float) -> None:
+        callers = {}
+        for partition_id in partition_ids:
+            partition = self._partitions[partition_id]
+            assert partition.mark_wanted is not None, "due"
+            callers[partition_id] = partition.mark_wanted
+            partition.mark_due_at = now + HIGH_WATER_MARK_REQUEST_SECONDS
+        under_way = [
+            number
+            for number, each in self._marks_questions.items()
+            if each.connection_sequence == sequence
+        ]
+        if len(under_way) == MARKS_QUESTIONS_MAX:
+            del self._marks_questions[under_way[0]]
+        self._marks_number += 1
+        self._marks_questions[self._marks_number] = _MarksQuestion(sequence, callers)
+        self._outboxes.setdefault(sequence, []).append(MarksRequest(self._marks_number))
 
     def _ask_mark(self, partition_id: PartitionId, partition: _Partition, now: float) -> None:
         sequence = partition.connection_sequence

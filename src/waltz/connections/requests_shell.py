@@ -22,7 +22,7 @@ from waltz.connections.pending_requests import (
     Effect,
     Event,
     MarkArrived,
-    MarkWanted,
+    MarksWanted,
     PartitionAttached,
     PartitionDetached,
     PendingRequests,
@@ -71,6 +71,30 @@ class _Fetch:
             self.future.exception()  # the caller may have gone
 
 
+class _MarksCall:
+    """One caller that waits for the marks of several partitions."""
+
+    __slots__ = ("found", "future", "is_fragile", "missing", "number")
+
+    def __init__(self, partition_ids: Sequence[PartitionId], number: int, is_fragile: bool) -> None:
+        self.missing = dict.fromkeys(partition_ids)
+        self.number = number
+        self.is_fragile = is_fragile
+        self.found: dict[PartitionId, TransactionId] = {}
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def take(self, partition_id: PartitionId, mark: TransactionId) -> None:
+        del self.missing[partition_id]
+        self.found[partition_id] = mark
+        if not self.missing and not self.future.done():
+            self.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # the caller may have gone
+
+
 class Requests:
     """Fetches bodies and high-water marks, through lost connections and moved partitions.
 
@@ -89,8 +113,8 @@ class Requests:
         self._threads: dict[tuple[PartitionId, TransactionId], list[WaitingThread[bytes]]] = {}
         """The threads that wait for a body, by its transaction."""
         self._ahead: dict[tuple[PartitionId, TransactionId], TakesAhead] = {}
-        self._marks: dict[PartitionId, dict[asyncio.Future[TransactionId], int]] = {}
-        """The callers that wait for a mark, with their numbers."""
+        self._marks: dict[PartitionId, dict[int, _MarksCall]] = {}
+        """The callers that wait for a partition's mark, by their numbers."""
         self._numbers = itertools.count(1)
         self._fragile: dict[PartitionId, dict[asyncio.Future[Any], Operation]] = {}
         """Calls that end with the connection they were sent on."""
@@ -159,17 +183,29 @@ class Requests:
 
         Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
         """
+        return (await self.high_water_marks([partition_id], fragile=fragile))[partition_id]
+
+    async def high_water_marks(
+        self, partition_ids: Sequence[PartitionId], *, fragile: bool = False
+    ) -> dict[PartitionId, TransactionId]:
+        """Return the high-water marks as their servers know them after this call: one question for
+        each server, or one for each partition of a server that does not know the question.
+
+        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        """
         self._check_open()
-        future: asyncio.Future[TransactionId] = asyncio.get_running_loop().create_future()
-        waiting = self._marks.setdefault(partition_id, {})
-        waiting[future] = number = next(self._numbers)
-        self._mailbox.put(MarkWanted(partition_id, number))
-        if fragile:
-            self._break_with_connection(partition_id, future, Operation.HIGH_WATER_MARK)
+        if not partition_ids:
+            return {}
+        call = _MarksCall(partition_ids, next(self._numbers), fragile)
+        for partition_id in call.missing:
+            self._marks.setdefault(partition_id, {})[call.number] = call
+        self._mailbox.put(MarksWanted(tuple(call.missing), call.number))
         try:
-            return await future
+            await call.future
         finally:
-            del waiting[future]
+            for partition_id in call.missing:
+                self._marks[partition_id].pop(call.number, None)
+        return {partition_id: call.found[partition_id] for partition_id in partition_ids}
 
     def _break_with_connection(
         self, partition_id: PartitionId, future: asyncio.Future[Any], operation: Operation
@@ -194,11 +230,9 @@ class Requests:
         for threads in self._threads.values():
             for thread in threads:
                 thread.fail(error)
-        for futures in self._marks.values():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error)
-                    future.exception()  # the caller may have gone
+        for calls in self._marks.values():
+            for call in calls.values():
+                call.fail(error)
         self._fetches.clear()
         self._threads.clear()
         self._ahead.clear()
@@ -210,15 +244,23 @@ class Requests:
     # As a side of `Connections`
 
     def attach(
-        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+        self,
+        partition_id: PartitionId,
+        connection_sequence: int,
+        *,
+        knows_batches: bool,
+        gives_marks: bool,
     ) -> None:
-        self._mailbox.put(PartitionAttached(partition_id, connection_sequence))
+        self._mailbox.put(PartitionAttached(partition_id, connection_sequence, gives_marks))
 
     def detach(self, partition_id: PartitionId, connection_sequence: int) -> None:
         self._mailbox.put(PartitionDetached(partition_id, connection_sequence))
         for future, operation in list(self._fragile.get(partition_id, {}).items()):
             if not future.done():
                 future.set_exception(_lost(operation, partition_id))
+        for call in self._marks.get(partition_id, {}).values():
+            if call.is_fragile:
+                call.fail(_lost(Operation.HIGH_WATER_MARK, partition_id))
         for key in [key for key in self._threads if key[0] == partition_id]:
             for thread in self._threads.pop(key):
                 thread.fail(_lost(Operation.TRANSACTION_DATA, partition_id))
@@ -243,9 +285,9 @@ class Requests:
             case SendRequests():
                 self._send(effect.connection_sequence, effect.messages)
             case MarkArrived():
-                for future, number in self._marks.get(effect.partition_id, {}).items():
-                    if number <= effect.number and not future.done():
-                        future.set_result(effect.high_water_mark)
+                waiting = self._marks.get(effect.partition_id, {})
+                for number in [each for each in waiting if each <= effect.number]:
+                    waiting.pop(number).take(effect.partition_id, effect.high_water_mark)
             case BreakConnection():
                 self._break_off(effect.connection_sequence, effect.reason)
             case _:

@@ -26,12 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterSource(Protocol):
-    async def start(self) -> ClientId:
-        """Take the first view, begin to follow changes, and return a client ID for the caller.
+    async def start(self) -> None:
+        """Take the first view, and begin to follow changes.
 
         Raises UnavailableError: nothing answers; NoNodeError: there is no cluster;
         RemoteProtocolError: the peer is not a server of Waltz.
         """
+        ...
+
+    async def start_client(self) -> ClientId:
+        """Start, and return a client ID for the caller. Raises as `start`."""
         ...
 
     async def stop(self) -> None:
@@ -50,7 +54,8 @@ class ClusterSource(Protocol):
         ...
 
     async def allocate_client_id(self) -> ClientId:
-        """Return another client ID. Raises UnavailableError."""
+        """Return another client ID, which costs a write to the coordinator. Raises
+        UnavailableError."""
         ...
 
     async def open(
@@ -88,8 +93,11 @@ class CoordinatorSource:
         self._view = ClusterView(host, on_view, root=root)
         self._histories = KnownHistories(on_histories)
 
-    async def start(self) -> ClientId:
+    async def start(self) -> None:
         await self._view.start()
+
+    async def start_client(self) -> ClientId:
+        await self.start()
         return await self.allocate_client_id()
 
     async def stop(self) -> None:

@@ -30,8 +30,8 @@ from waltz.host import Coordinator, Host
 from waltz.limits import CONNECTIVITY_SECONDS_MAX, HANDSHAKE_SECONDS_MAX, REPORTS_MAX
 from waltz.operators.conversation_shell import Conversation, conversation
 from waltz.types import (
+    NO_CLIENT,
     Address,
-    ClientId,
     CoordinatorAddress,
     Generation,
     PartitionId,
@@ -76,7 +76,7 @@ SPOKEN = CLIENT_CODEC.up_to(4)
 """The versions spoken here. Later ones begin with a handshake, which is for connections that are
 kept."""
 
-NOBODY = RequestId(ClientId(-1), Generation(0), PartitionId(0), 0)
+NOBODY = RequestId(NO_CLIENT, Generation(0), PartitionId(0), 0)
 """The request ID of tools that are no clients: the same as the original's."""
 
 ANSWER_SECONDS_MAX = HANDSHAKE_SECONDS_MAX + CONNECTIVITY_SECONDS_MAX

@@ -53,13 +53,14 @@ class FeedCursor:
 
     def __init__(
         self,
-        client_id: ClientId,
         partition_id: PartitionId,
         first: int,
         end: int | None,
         history: UUID | None = None,
     ) -> None:
         """`history`: the one to which the whole range belonged when it was planned."""
+        self.client_id: ClientId | None = None
+        """The client in whose name a partition is mounted; it must have one before `mount`."""
         self.position = first
         self.trouble: str | None = None
         """The last refusal of a server to send the record at `position`; None: none was refused."""
@@ -67,7 +68,6 @@ class FeedCursor:
         """The history of what comes now; None: nobody could tell it."""
         self._is_planned = history is not None
         self.phase = FeedPhase.MOUNTING
-        self.client_id = client_id
         self._partition_id = partition_id
         self.end = end
         self._sequence_number = 0
@@ -95,6 +95,7 @@ class FeedCursor:
         """Return what to send first on a connection, and again after a server was not ready."""
         self._sequence_number = following_number(self._sequence_number)
         self.phase = FeedPhase.MOUNTING
+        assert self.client_id is not None, "given before it mounts"
         self._mount_request_id = RequestId(
             self.client_id, generation, self._partition_id, self._sequence_number
         )

@@ -1,6 +1,7 @@
-"""The streams of a reader: one connection per read, opened again until the range is complete.
+"""The streams of a reader: a connection for each read, opened again until the range is complete.
 
-Owns these connections. What has come and what comes next is decided by `FeedCursor` and
+Owns these connections. One on which a range has come whole is kept for a moment, for the next range
+of that server. What has come and what comes next is decided by `FeedCursor` and
 `BlockCursor`.
 """
 
@@ -10,9 +11,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import Final, NamedTuple
 
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import ServerConnection
 from waltz.connections.logical_handshake import ConnectionSettings
@@ -28,12 +32,35 @@ from waltz.limits import (
 from waltz.reader.followed_feed import FeedCursor, FeedPhase
 from waltz.reader.range_blocks import BlockCursor
 from waltz.record import RecordBatch
-from waltz.types import Address, Generation, PartitionId
+from waltz.types import Address, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.client_protocol import MountRequest
 from waltz.wire.fed import FedRun, run_of_headers
 
 logger = logging.getLogger(__name__)
+
+IDLE_STREAM_SECONDS: Final = 1.0
+"""A connection on which a range has come whole waits this long for the next range: less than it
+takes until silence ends it."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A connection with a read under way; `histories` are those that it may bring."""
+
+    partition_id: PartitionId
+    address: Address
+    connection: ServerConnection
+    histories: Histories | None
+    is_idle: bool = False
+
+
+class _Idle(NamedTuple):
+    """A connection with nothing under way, and the timer that closes it."""
+
+    connection: ServerConnection
+    histories: Histories | None
+    closing: asyncio.TimerHandle
 
 
 class PartitionStreams:
@@ -54,7 +81,10 @@ class PartitionStreams:
         self._timeout_seconds = timeout_seconds
         self._view_changed = asyncio.Event()
         self._next_sequence = 0
-        self._feeds: dict[int, tuple[PartitionId, Address, ServerConnection]] = {}
+        self._feeds: dict[int, _Stream] = {}
+        self._idle: dict[Address, _Idle] = {}
+        """A connection to each server on which nothing is under way."""
+        self._free_client_ids: list[ClientId] = []
 
     def check_open(self) -> None:
         if self.error is not None:
@@ -64,22 +94,35 @@ class PartitionStreams:
         """End all streams, and raise `error` for each that is opened from now on."""
         self.error = self.error or error
         self._view_changed.set()
-        for _, _, connection in self._feeds.values():
-            connection.close()
+        for stream in self._feeds.values():
+            stream.connection.close()
+        for address in list(self._idle):
+            self._close_idle(address)
 
     def change_view(self, snapshot: ClusterSnapshot) -> None:
         """Close the streams to servers that no longer have the partition: such a server falls
         silent; nothing else would tell."""
         self._view_changed.set()
-        for partition_id, address, connection in list(self._feeds.values()):
-            owner = snapshot.partitions.get(partition_id)
-            if owner is None or owner[0] != address:
-                connection.close()
+        for stream in list(self._feeds.values()):
+            owner = snapshot.partitions.get(stream.partition_id)
+            if owner is None or owner[0] != stream.address:
+                stream.connection.close()
 
     async def open(
         self, partition_id: PartitionId, cursor: FeedCursor, *, with_data: bool
     ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield runs of the feed, or of the log, through lost connections and moved partitions."""
+        try:
+            async with aclosing(self._open(partition_id, cursor, with_data=with_data)) as runs:
+                async for fed in runs:
+                    yield fed
+        finally:
+            if cursor.client_id is not None:
+                self._free_client_ids.append(cursor.client_id)
+
+    async def _open(
+        self, partition_id: PartitionId, cursor: FeedCursor, *, with_data: bool
+    ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         loop = asyncio.get_running_loop()
         progress_at = loop.time()
         pause = RECONNECT_SECONDS_MIN
@@ -88,7 +131,10 @@ class PartitionStreams:
             try:
                 async with asyncio.timeout(seconds_left):
                     address, generation = await self._owner(partition_id)
-                    connection = await self._source.open(address, Role.STREAM, self._settings)
+                    connection = self._take_idle(address) if cursor.end is not None else None
+                    is_used = connection is not None
+                    if connection is None:
+                        connection = await self._source.open(address, Role.STREAM, self._settings)
             except TimeoutError:
                 raise out_of_time(
                     self._timeout_seconds,
@@ -115,14 +161,14 @@ class PartitionStreams:
                 # It has moved while the connection was opened; from now on `change_view` tells.
                 connection.close()
                 continue
-            with self._kept(partition_id, address, connection) as sequence:
+            stream = _Stream(partition_id, address, connection, self._source.histories)
+            with self._kept(stream) as sequence:
                 runs: AsyncGenerator[FedRun | RecordBatch, None]
                 knows_ranges = connection.knows_batches if with_data else connection.gives_headers
                 if cursor.end is not None and knows_ranges:
-                    runs = self._blocks_from(
-                        partition_id, cursor, connection, progress_at, with_data
-                    )
+                    runs = self._blocks_from(cursor, stream, progress_at, with_data)
                 else:
+                    await self._name(cursor)
                     mount = partial(cursor.mount, generation, sequence)
                     runs = self._feed_from(
                         partition_id, cursor, connection, mount, progress_at, with_data
@@ -133,6 +179,8 @@ class PartitionStreams:
                         progress_at = loop.time()
                         pause = RECONNECT_SECONDS_MIN
             self.check_open()
+            if is_used:
+                continue  # it had ended before; a new connection may do at once
             if cursor.is_caught_up:
                 progress_at = loop.time()  # silence was no lack of progress
             if not cursor.done:
@@ -140,19 +188,61 @@ class PartitionStreams:
                 pause = min(2 * pause, RECONNECT_SECONDS_MAX)
 
     @contextmanager
-    def _kept(
-        self, partition_id: PartitionId, address: Address, connection: ServerConnection
-    ) -> Iterator[int]:
-        """Keep the connection, which a change of the view may end, and close it in the end; return
-        the sequence number of the stream."""
+    def _kept(self, stream: _Stream) -> Iterator[int]:
+        """Keep the connection, which a change of the view may end, and close it in the end unless
+        it is idle then; return the sequence number of the stream."""
         sequence = self._next_sequence
         self._next_sequence += 1
-        self._feeds[sequence] = partition_id, address, connection
+        self._feeds[sequence] = stream
         try:
             yield sequence
         finally:
             del self._feeds[sequence]
-            connection.close()
+            if not stream.is_idle or not self._keep_idle(stream):
+                stream.connection.close()
+
+    # Connections on which nothing is under way
+
+    def _take_idle(self, address: Address) -> ServerConnection | None:
+        idle = self._idle.pop(address, None)
+        if idle is None:
+            return None
+        idle.closing.cancel()
+        if idle.histories != self._source.histories:  # a server of before a restore is not asked
+            idle.connection.close()
+            return None
+        return idle.connection
+
+    def _keep_idle(self, stream: _Stream) -> bool:
+        """Keep the connection for the next range; return False if there is one to that server
+        already."""
+        if self.error is not None or stream.address in self._idle:
+            return False
+        loop = asyncio.get_running_loop()
+        closing = loop.call_later(IDLE_STREAM_SECONDS, self._close_idle, stream.address)
+        self._idle[stream.address] = _Idle(stream.connection, stream.histories, closing)
+        return True
+
+    def _close_idle(self, address: Address) -> None:
+        if (idle := self._idle.pop(address, None)) is not None:
+            idle.closing.cancel()
+            idle.connection.close()
+
+    async def _name(self, cursor: FeedCursor) -> None:
+        """Give the cursor a client ID: only who mounts needs one, and two feeds of one partition
+        need two: the newer mount would end the older. Raises UnavailableError."""
+        if cursor.client_id is not None:
+            return
+        if self._free_client_ids:
+            cursor.client_id = self._free_client_ids.pop()
+            return
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                cursor.client_id = await self._source.allocate_client_id()
+        except TimeoutError:
+            raise UnavailableError(
+                f"no server gave a client ID in {self._timeout_seconds:g} s"
+            ) from None
 
     async def _feed_from(
         self,
@@ -197,18 +287,16 @@ class PartitionStreams:
 
     async def _blocks_from(
         self,
-        partition_id: PartitionId,
         cursor: FeedCursor,
-        connection: ServerConnection,
+        stream: _Stream,
         progress_at: float,
         with_data: bool,
     ) -> AsyncGenerator[FedRun | RecordBatch, None]:
         """Yield blocks of the log until it is done or the connection has ended."""
         loop = asyncio.get_running_loop()
         assert cursor.end is not None
-        blocks = BlockCursor(
-            cursor.client_id, partition_id, cursor.position, cursor.end, with_data=with_data
-        )
+        partition_id, connection = stream.partition_id, stream.connection
+        blocks = BlockCursor(partition_id, cursor.position, cursor.end, with_data=with_data)
         try:
             while not blocks.done:
                 if requests := blocks.ask():
@@ -229,6 +317,7 @@ class PartitionStreams:
                     cursor.position, cursor.trouble = batch.next_transaction_id, None
                     yield batch if isinstance(batch, RecordBatch) else run_of_headers(batch)
                     progress_at = loop.time()
+            stream.is_idle = blocks.is_answered
         except RemoteProtocolError as error:
             logger.warning("read_broken partition=%d error=%s", partition_id, error)
         except UnavailableError as error:

@@ -20,8 +20,8 @@ from waltz.limits import (
 )
 from waltz.record import RecordBatch
 from waltz.types import (
+    NO_CLIENT,
     NO_GENERATION,
-    ClientId,
     PartitionId,
     RequestId,
     TransactionId,
@@ -43,7 +43,6 @@ class BlockCursor:
 
     def __init__(
         self,
-        client_id: ClientId,
         partition_id: PartitionId,
         first: int,
         end: int,
@@ -52,7 +51,6 @@ class BlockCursor:
     ) -> None:
         self.position = first
         self._with_data = with_data
-        self._client_id = client_id
         self._partition_id = partition_id
         self._end = end
         self._sequence_number = 0
@@ -68,6 +66,11 @@ class BlockCursor:
     @property
     def done(self) -> bool:
         return self.position >= self._end
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the connection will bring nothing more of what was asked for."""
+        return not self._asked
 
     def ask(self) -> list[Message]:
         """Return what to ask for now, as far ahead as is allowed.
@@ -94,9 +97,7 @@ class BlockCursor:
         return requests
 
     def _request(self, wanted: range) -> Message:
-        request_id = RequestId(
-            self._client_id, NO_GENERATION, self._partition_id, self._sequence_number
-        )
+        request_id = RequestId(NO_CLIENT, NO_GENERATION, self._partition_id, self._sequence_number)
         first, count = TransactionId(wanted.start), len(wanted)
         if self._with_data:
             return ReadRequest(request_id, first, count, READER_BLOCK_BYTES_MAX)

@@ -51,7 +51,7 @@ from waltz.reader.transaction_columns import (
     join_columns,
 )
 from waltz.record import RecordBatch
-from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
+from waltz.types import NO_CLIENT, Address, Generation, PartitionId, TransactionId
 from waltz.wire.client_label import ClientLabel, check_label
 from waltz.wire.fed import FedRun
 
@@ -116,7 +116,6 @@ class AsyncLogReader:
         label = check_label(ClientLabel(name, instance, program)) if name else None
         settings = replace(UNRESTORED, token=host.random.uuid().bytes, label=label)
         self._streams = PartitionStreams(host, self._source, settings, timeout_seconds)
-        self._free_client_ids: list[ClientId] = []
         self._requests: Requests | None = None
         self._connections: Connections | None = None
         self._attested: AttestedColumns | None = None
@@ -125,12 +124,11 @@ class AsyncLogReader:
         """Learn the cluster. Raises NoNodeError: there is none. CoordinatorLostError. With
         `servers` ConnectionFailedError: none of them in time; RemoteProtocolError: not ours."""
         try:
-            client_id = await self._source.start()
+            await self._source.start()
         except BaseException:
             await self.close()
             raise
-        self._free_client_ids.append(client_id)
-        self._requests = Requests(self._host, self._tasks, client_id)
+        self._requests = Requests(self._host, self._tasks, NO_CLIENT)
         self._connections = Connections(
             self._host,
             self._tasks,
@@ -219,16 +217,21 @@ class AsyncLogReader:
     async def high_water_marks(
         self, partition_ids: Sequence[int]
     ) -> dict[PartitionId, TransactionId]:
-        """Return the high-water mark of each of the partitions, asked for together: one write for
-        each server. Raises as `high_water_mark`."""
-        asking = [asyncio.create_task(self.high_water_mark(each)) for each in partition_ids]
+        """Return the high-water mark of each of the partitions: one question for each server, or,
+        at once, one for each partition of a server that does not know the question. Raises as
+        `high_water_mark`."""
+        for partition_id in partition_ids:
+            self._check_partition(partition_id)
+        assert self._requests is not None, "started"
+        wanted = [PartitionId(each) for each in partition_ids]
+        ask = partial(self._requests.high_water_marks, wanted, fragile=True)
         try:
-            marks = await asyncio.gather(*asking)
-        finally:
-            for each in asking:
-                each.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
-        return dict(zip(map(PartitionId, partition_ids), marks, strict=True))
+            return await self._repeat(Operation.HIGH_WATER_MARK, ask)
+        except OperationTimeoutError:
+            raise UnavailableError(
+                f"no server of some of {len(wanted)} partitions has told its high-water mark in"
+                f" {self._timeout_seconds:g} s"
+            ) from None
 
     def read(
         self,
@@ -295,9 +298,9 @@ class AsyncLogReader:
         """Join runs of the feed, whose bodies are fetched ahead, into what is yielded."""
         if first == end:
             return
-        client_id = await self._take_client_id()
+        self._streams.check_open()
         fetching: _Ahead = asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
-        cursor = FeedCursor(client_id, partition_id, first, end, history)
+        cursor = FeedCursor(partition_id, first, end, history)
         feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching, wants_data))
         feeding.add_done_callback(lambda _: _wake(fetching))
         try:
@@ -330,7 +333,6 @@ class AsyncLogReader:
             for each in left:
                 each.cancel()
             await asyncio.gather(*left, return_exceptions=True)
-            self._free_client_ids.append(client_id)
 
     async def _fetch_ahead(
         self,
@@ -402,19 +404,6 @@ class AsyncLogReader:
         if self._connections is not None:
             self._connections.change_view(snapshot.partitions)
         self._streams.change_view(snapshot)
-
-    async def _take_client_id(self) -> ClientId:
-        """Two feeds of one partition need two clients: the newer mount would end the older."""
-        self._streams.check_open()
-        if self._free_client_ids:
-            return self._free_client_ids.pop()
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._source.allocate_client_id()
-        except TimeoutError:
-            raise UnavailableError(
-                f"no server gave a client ID in {self._timeout_seconds:g} s"
-            ) from None
 
     def _check_partition(self, partition_id: int) -> None:
         self._streams.check_open()

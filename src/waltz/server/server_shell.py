@@ -97,6 +97,7 @@ from waltz.wire.discovery_protocol import (
     TopologyRequest,
 )
 from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
+from waltz.wire.marks_protocol import MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,
@@ -122,6 +123,9 @@ OPERATORS_QUESTIONS: Final = (
     CoordinatorRequest,
 )
 """Questions of people and tools about this server."""
+
+READERS_QUESTIONS: Final = (HistoriesRequest, MarksRequest)
+"""Questions about the log of those who read it."""
 
 
 logger = logging.getLogger(__name__)
@@ -391,8 +395,8 @@ class Server:
             return self._directory.told()
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
-        if isinstance(message, HistoriesRequest):
-            return HistoriesAnswer(message.request_number, self._histories.to_tell())
+        if isinstance(message, READERS_QUESTIONS):
+            return self._tell_reader(message)
         if isinstance(message, GrowthRequest):
             return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
         if isinstance(message, HoldRequest):
@@ -443,6 +447,18 @@ class Server:
                 number, last = mark.partition_id, mark.transaction_id
                 self._mark_keeper.note(client.connection_id, label.name, number, last)
                 self._consumer_marks.note(client.connection_id, label.name, number, last)
+
+    def _tell_reader(self, request: HistoriesRequest | MarksRequest) -> Part:
+        """Return the histories of the log, or the marks that the partitions here know now."""
+        if isinstance(request, HistoriesRequest):
+            return HistoriesAnswer(request.request_number, self._histories.to_tell())
+        known = [
+            (partition_id, mark)
+            for partition_id, partition in self._partitions.running.items()
+            if (mark := partition.machine.high_water_mark) is not None
+        ]
+        partition_ids, marks = zip(*known, strict=True) if known else ((), ())
+        return MarksAnswer(request.request_number, partition_ids, marks)
 
     def _lags(self, request: ClientsRequest, now: float) -> tuple[MarkLag, ...]:
         """Return the lag of the marks that are asked for, of partitions that run here."""

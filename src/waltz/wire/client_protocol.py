@@ -40,6 +40,7 @@ from waltz.wire.fields import (
 )
 from waltz.wire.history_protocol import HISTORY_MESSAGES
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
+from waltz.wire.marks_protocol import MARKS_MESSAGES
 from waltz.wire.message import (
     Audience,
     ChecksumOf,
@@ -444,6 +445,7 @@ CLIENT_CODEC: Final = Codec(
         *CLIENTS_MESSAGES,
         *CUT_MESSAGES,
         *HISTORY_MESSAGES,
+        *MARKS_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

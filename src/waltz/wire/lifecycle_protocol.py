@@ -79,6 +79,9 @@ class Feature(IntEnum):
     HISTORY = 6
     """Names the newest history of the log in its handshake, and tells all if asked, if it is a
     server; a client may ask."""
+    MARKS = 7
+    """Tells the high-water marks of all its partitions in one answer, if it is a server; a client
+    may ask."""
 
 
 FEATURES: Final = frozenset(Feature)

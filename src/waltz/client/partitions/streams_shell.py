@@ -24,7 +24,12 @@ class StreamSide:
             runner.mailbox.put(attached)
 
     def attach(
-        self, partition_id: PartitionId, connection_sequence: int, *, knows_batches: bool
+        self,
+        partition_id: PartitionId,
+        connection_sequence: int,
+        *,
+        knows_batches: bool,
+        gives_marks: bool,
     ) -> None:
         opened = StreamOpened(connection_sequence, knows_batches)
         self._attached[partition_id] = opened
