@@ -10,6 +10,7 @@ from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
 from proofs.bugs.consumer_bugs import CONSUMER_BUGS
+from proofs.bugs.coordinator_bugs import COORDINATOR_BUGS
 from proofs.bugs.cut_bugs import CUT_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
@@ -35,6 +36,7 @@ PARTS: Final = (
     EXPLANATION_BUGS,
     CUT_BUGS,
     ARCHIVE_BUGS,
+    COORDINATOR_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}

@@ -7,6 +7,7 @@ from proofs.bugs.callback_bugs import CALLBACK_BUGS
 from proofs.bugs.client_bugs import CLIENT_BUGS
 from proofs.bugs.connection_bugs import CONNECTION_BUGS
 from proofs.bugs.consumer_bugs import CONSUMER_BUGS
+from proofs.bugs.coordinator_bugs import COORDINATOR_BUGS
 from proofs.bugs.cut_bugs import CUT_BUGS
 from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
@@ -38,6 +39,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         EXPLANATION_BUGS,
         CUT_BUGS,
         ARCHIVE_BUGS,
+        COORDINATOR_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

@@ -33,6 +33,7 @@ from waltz.sim.faults.kinds import (
     Partition,
     Pause,
     Reassignment,
+    Rebuilt,
     Replay,
     SessionLoss,
     SetBack,
@@ -110,6 +111,17 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
         3,
     ),
     (SetBack(progress=0.1, names=("a",), seconds=1.0, pause_seconds=0.0), 1),
+    (
+        Rebuilt(
+            progress=0.1,
+            names=("a",),
+            survivors=("b", "c"),
+            seconds=1.0,
+            refuses=True,
+            pause_seconds=0.0,
+        ),
+        1,
+    ),
 ]
 
 

@@ -34,6 +34,7 @@ from waltz.sim.faults.kinds import (
     Partition,
     Pause,
     Reassignment,
+    Rebuilt,
     Replay,
     SessionLoss,
     SetBack,
@@ -57,6 +58,7 @@ from waltz.sim.faults.plans import (
     partial_partition,
     pauses,
     power_cut,
+    rebuilt_coordinator,
     rolling_restart,
     server_crash,
     slow_links,
@@ -72,7 +74,7 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = FaultStage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
-ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Forgery}
+ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Rebuilt, Forgery}
 """What needs more machines than others have, somebody between them, or a stranger."""
 
 
@@ -244,6 +246,14 @@ def test_partitions_move_while_everybody_hears_late() -> None:
         assert len(losses) == 10
         assert {loss.name for loss in losses if isinstance(loss, SessionLoss)} <= {*SERVERS}
     assert PLANS["moving_partitions"].server_count_min == 2
+
+
+def test_a_coordinator_is_rebuilt_without_servers_and_under_the_eyes_of_all_clients() -> None:
+    faults = drawn(rebuilt_coordinator)
+    rebuilt = [fault for fault in faults if isinstance(fault, Rebuilt)]
+    assert {type(fault) for fault in faults} == {Rebuilt, Crash}
+    assert {(fault.names, fault.survivors) for fault in rebuilt} == {(SERVERS, CLIENTS)}
+    assert {fault.refuses for fault in rebuilt} == {True, False}
 
 
 def test_clocks_jump_both_ways_and_drift_both_ways() -> None:

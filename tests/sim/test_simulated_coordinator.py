@@ -10,9 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from waltz.cluster.tree import Tree
 from waltz.errors import CoordinatorLostError, NoNodeError, VersionConflictError
 from waltz.host import Node
-from waltz.limits import COORDINATOR_SESSION_SECONDS
+from waltz.limits import (
+    COORDINATOR_CALL_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MAX,
+    COORDINATOR_SESSION_SECONDS,
+)
 from waltz.sim.loop import Process, SimulatedLoop
 from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
 
@@ -298,5 +303,113 @@ def test_closing_while_nobody_answers_leaves_the_session_to_end_in_time() -> Non
         assert service.tree.children("/") == ["a"]
         await asyncio.sleep(2)
         assert service.tree.children("/") == []
+
+    simulate(story)
+
+
+def rebuilt(data: bytes) -> Tree:
+    tree = Tree()
+    tree.create("/a", data)
+    return tree
+
+
+@pytest.mark.parametrize("cut_seconds", [0.0, COORDINATOR_CALL_SECONDS_MAX / 2])
+def test_a_rebuilt_coordinator_is_a_change_though_all_versions_are_the_same(
+    cut_seconds: float,
+) -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"before")
+        seen = await door.read("/a")
+        waiting = asyncio.ensure_future(door.changed("/a", seen))
+        await asyncio.sleep(1)
+        service.lose(process)
+        service.rebuild(rebuilt(b"after"), transactions=service.transactions)
+        await asyncio.sleep(cut_seconds)
+        service.heal(process)
+        await waiting
+        found = await door.read("/a")
+        assert (found, found.session) == (Node(b"after", 0, 0), "one#2")
+        assert (seen.version, seen.session) == (found.version, "one#1")
+        await door.changed("/a", seen)  # a wait that begins only now, too
+        waiting = asyncio.ensure_future(door.changed("/a", found))
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS)
+        assert not waiting.done()
+
+    simulate(story)
+
+
+def test_a_wait_outlives_its_connection_and_asks_for_the_version_that_was_seen() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process, other = Process("one"), service.door(Process("other"))
+        door = service.door(process)
+        await other.create("/a", b"")
+        seen = await door.read("/a")
+        waiting = asyncio.ensure_future(door.changed("/a", seen))
+        await asyncio.sleep(1)
+        for _ in range(2):
+            service.lose(process)
+            await asyncio.sleep(COORDINATOR_CALL_SECONDS_MAX / 2)
+            service.heal(process)
+            await asyncio.sleep(COORDINATOR_RETRY_SECONDS_MAX)
+            assert not waiting.done()
+        service.lose(process)
+        await other.write("/a", b"x", version=0)
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        service.heal(process)
+        await waiting
+
+    simulate(story)
+
+
+def test_a_session_that_ends_is_a_change_of_what_was_read_in_it() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        process = Process("one")
+        door = service.door(process)
+        await door.create("/a", b"")
+        waits = [
+            asyncio.ensure_future(door.changed(path, seen))
+            for path, seen in (("/a", await door.read("/a")), ("/b", None))
+        ]
+        await asyncio.sleep(1)
+        service.expire(process)
+        await waits[0]
+        await asyncio.sleep(1)
+        assert not waits[1].done()  # there is no node, in this session either
+        await door.create("/b", b"")
+        await waits[1]
+
+    simulate(story)
+
+
+def test_a_coordinator_with_fewer_transactions_refuses_old_sessions_until_they_begin_anew() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        door = service.door(Process("one"))
+        await door.create("/a", b"before")
+        waiting = asyncio.ensure_future(door.changed("/a", await door.read("/a")))
+        await asyncio.sleep(1)
+        service.rebuild(rebuilt(b"after"), transactions=0)
+        assert service.effects["sessions of the coordinator refused"] == 1
+        fresh = service.door(Process("fresh"))
+        assert (await fresh.read("/a")).data == b"after"
+        for call in (waiting, door.read("/a")):
+            with pytest.raises(CoordinatorLostError):
+                await call
+        await asyncio.sleep(COORDINATOR_SESSION_SECONDS + 2 * COORDINATOR_RETRY_SECONDS_MAX)
+        assert (await door.read("/a")).data == b"after"
+
+    simulate(story)
+
+
+def test_a_refused_process_is_taken_again_once_the_coordinator_has_caught_up() -> None:
+    async def story(service: SimulatedCoordinatorService) -> None:
+        door, fresh = service.door(Process("one")), service.door(Process("fresh"))
+        await door.create("/a", b"before")
+        service.rebuild(rebuilt(b"after"), transactions=0)
+        for number in range(10):
+            await fresh.create(f"/{number}", b"")
+        assert (await door.read("/a")).data == b"after"
 
     simulate(story)

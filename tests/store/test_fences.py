@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.store.fences import Fences
+from waltz.store.fences import NEAR_SESSIONS, Fences
 from waltz.store.requests import (
     AskMaxTransactionId,
     AskSessionInfo,
@@ -70,3 +70,10 @@ def test_other_refusals_and_answers_say_nothing() -> None:
     assert fences.take(RequestFailed(link(A), AskMaxTransactionId(), "no", SessionId(9))) is None
     assert fences.take(RequestAnswered(link(A), AskMaxTransactionId(), TransactionId(9))) is None
     assert fences.outrun((A,)) is None
+
+
+def test_a_promise_is_near_up_to_a_bound_that_a_forger_can_use_once() -> None:
+    fences = Fences(SessionId(5))
+    fences.take(refused(A, 5 + NEAR_SESSIONS))
+    fences.take(refused(B, 6 + NEAR_SESSIONS))
+    assert [fences.is_near(each) for each in (A, B, C)] == [True, False, False]

@@ -391,3 +391,29 @@ def test_a_coordinator_that_was_set_back_is_outrun_and_nothing_is_lost(missed: i
     world.submit(3)
     world.settle()
     assert world.server.keeper.high_water_mark == written + 3
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_a_replica_that_has_promised_a_session_soon_after_an_open_one_comes_back(
+    ahead: int,
+) -> None:
+    """The coordinator was set back, and the majority has missed what it does not know any more."""
+    world = Calm()
+    world.down("c")
+    world.now += 100.0
+    world.submit(2)
+    world.settle()
+    replica = world.replicas[ReplicaId("c:1")]
+    replica.announce(SessionId(world.sessions()[-1] + ahead))
+    world.up("c")
+    for submitted in (0, 0, 0, 0, 0, 0, 0, 0, 2):
+        world.now += RETRY_SECONDS_MAX
+        world.submit(submitted)
+        world.server.step()
+        for _ in range(20):  # its refusals would have no end, and no other would get a word in
+            world.settle(idle=("c:1",))
+            for action in [each for each in world.possible() if each[0] != world.wake][:1]:
+                world.happen(action)
+    assert world.server.keeper.high_water_mark == 3
+    assert replica.last == 3
+    assert len(world.sessions()) <= 1 + ahead + 1

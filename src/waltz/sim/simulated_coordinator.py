@@ -4,6 +4,10 @@ Owns sessions, delays and unreachability; the tree's rules are those of the embe
 How long a call takes, and whether one that is cut off still takes effect, is drawn from the given
 random source. A message arrives even if its sender has died or been paused since. Knows nothing of
 what the nodes mean.
+
+As strict as the real ones: a wait for a change outlives its connection, and asks the next one for
+the versions that were seen; a coordinator that was rebuilt knows no session, and may refuse each
+process that has seen later transactions, as ZooKeeper does.
 """
 
 from __future__ import annotations
@@ -11,13 +15,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
 from waltz.cluster.tree import Tree
 from waltz.errors import CoordinatorLostError, WaltzError
 from waltz.host import ANY_VERSION, Node
-from waltz.limits import COORDINATOR_CALL_SECONDS_MAX, COORDINATOR_SESSION_SECONDS
+from waltz.limits import (
+    COORDINATOR_CALL_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MAX,
+    COORDINATOR_RETRY_SECONDS_MIN,
+    COORDINATOR_SESSION_SECONDS,
+)
 from waltz.sim.loop import WORLD, Process
 
 T = TypeVar("T")
@@ -33,6 +43,8 @@ class SimulatedCoordinatorService:
         self.loop = loop
         self.random = random
         self.tree = Tree()
+        self.transactions = 0
+        """Changes of the tree so far, as ZooKeeper numbers them; fewer after a rebuild."""
         self._doors: dict[Process, SimulatedCoordinator] = {}
         self._waiting: dict[_Waiter, None] = {}
         self._sessions_count = 0
@@ -104,6 +116,13 @@ class SimulatedCoordinatorService:
         """Take back one `lose_answers`."""
         self._losses.remove(share)
 
+    def rebuild(self, tree: Tree, *, transactions: int) -> None:
+        """Serve `tree` from now on, without any session of before. Processes that have seen more
+        than `transactions` are refused until they begin anew."""
+        self.tree, self.transactions = tree, transactions
+        for door in self._doors.values():
+            door.forget_session()
+
     # For the doors
 
     def next_session(self, name: str) -> str:
@@ -120,6 +139,7 @@ class SimulatedCoordinatorService:
 
     def apply(self, call: Callable[[Tree], T]) -> T:
         """Make a call on the tree that may change it, and wake the waiters of that change."""
+        self.transactions += 1
         try:
             return call(self.tree)
         finally:
@@ -136,7 +156,7 @@ class SimulatedCoordinatorService:
             self._waiting.pop(waiter, None)
 
     def cut_off(self, coordinator: SimulatedCoordinator) -> None:
-        """Let all waits of one door end with CoordinatorLostError, if it is unreachable."""
+        """Let all waits of one door look again: its connection, or its session, is over."""
         for waiter in [w for w in self._waiting if w.coordinator is coordinator]:
             self._waiting.pop(waiter)
             waiter.wake()
@@ -196,7 +216,10 @@ class _Request:
 class CoordinatorSession:
     """The session of one process: it ends once nothing was heard from the process for a while."""
 
-    def __init__(self, service: SimulatedCoordinatorService) -> None:
+    def __init__(
+        self, service: SimulatedCoordinatorService, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._on_end = on_end
         self.id: str | None = None
         """None: the next call begins a session."""
         self.silent: set[str] = set()
@@ -219,6 +242,7 @@ class CoordinatorSession:
         session, self.id = self.id, None
         if session is not None:
             self._service.apply(lambda tree: tree.end_session(session))
+            self._on_end()
 
     def _expire_later(self, silence: int) -> None:
         def expire() -> None:
@@ -242,7 +266,8 @@ class SimulatedCoordinator:
     def __init__(self, service: SimulatedCoordinatorService, process: Process) -> None:
         self._service = service
         self._name = process.name
-        self.session = CoordinatorSession(service)
+        self.session = CoordinatorSession(service, lambda: service.cut_off(self))
+        self._transactions_seen = 0
         self._closed = False
 
     @property
@@ -252,7 +277,9 @@ class SimulatedCoordinator:
     # The promises of `host.Coordinator`
 
     async def read(self, path: str) -> Node:
-        return await self._call(lambda tree, session: tree.read(path, session), changes=False)
+        return await self._call(
+            lambda tree, session: replace(tree.read(path, session), session=session), changes=False
+        )
 
     async def children(self, path: str) -> Sequence[str]:
         return await self._call(lambda tree, _: tree.children(path), changes=False)
@@ -273,13 +300,42 @@ class SimulatedCoordinator:
         await self._call(lambda tree, _: tree.delete(path, version=version))
 
     async def changed(self, path: str, seen: Node | None) -> None:
-        await asyncio.sleep(self._service.delay_seconds())
-        self._check_reachable()
-        while not self._service.tree.differs(path, seen):
-            await self._service.wait(_Waiter(self, path, seen))
-            self._check_reachable()
-        await asyncio.sleep(self._service.delay_seconds())
-        self._check_reachable()
+        while True:
+            await self._connected()
+            await asyncio.sleep(self._service.delay_seconds())
+            while not self._is_unreachable and not self._differs(path, seen):
+                await self._service.wait(_Waiter(self, path, seen))
+            if self._is_unreachable:
+                continue
+            await asyncio.sleep(self._service.delay_seconds())
+            if not self._is_unreachable:
+                return
+
+    def _differs(self, path: str, seen: Node | None) -> bool:
+        """Return whether the node differs from `seen`, or was seen in a session that is over."""
+        self._hear()
+        if seen is not None and seen.session not in (None, self.session.id):
+            return True
+        return self._service.tree.differs(path, seen)
+
+    async def _connected(self) -> None:
+        """Wait until the coordinator can be reached. Raises CoordinatorLostError: it takes too
+        long, or this side has closed it."""
+        left = COORDINATOR_CALL_SECONDS_MAX
+        pause = COORDINATOR_RETRY_SECONDS_MIN
+        while self._is_unreachable and not self._closed and left > 0.0:
+            seconds = min(left, pause * self._service.random.uniform(0.5, 1.0))
+            await asyncio.sleep(seconds)
+            left -= seconds
+            pause = min(2 * pause, COORDINATOR_RETRY_SECONDS_MAX)
+        if self._is_unreachable or self._closed:
+            raise self._lost()
+
+    def _hear(self) -> None:
+        """Note that the process hears from the coordinator now, in a session."""
+        if self.session.id is None:
+            self.session.id = self._service.next_session(self._name)
+        self._transactions_seen = max(self._transactions_seen, self._service.transactions)
 
     async def close(self) -> None:
         if self._closed:
@@ -301,6 +357,32 @@ class SimulatedCoordinator:
 
     def heal(self) -> None:
         self.session.speak_again("isolated")
+
+    def forget_session(self) -> None:
+        """The coordinator was rebuilt: it knows nothing of the session."""
+        self.session.id = None
+        self._service.cut_off(self)
+        if self._is_refused:
+            self._service.effects["sessions of the coordinator refused"] += 1
+            self._later(COORDINATOR_SESSION_SECONDS, self._find_refusal)
+
+    def _find_refusal(self) -> None:
+        """Begin anew, as the shell for ZooKeeper does: the coordinator takes new sessions, and not
+        this one."""
+        if not self._is_refused:
+            return
+        if self._service.is_down or self.is_isolated:
+            self._later(COORDINATOR_RETRY_SECONDS_MAX, self._find_refusal)
+        else:
+            self._later(2 * COORDINATOR_RETRY_SECONDS_MAX, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._transactions_seen = 0
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether the process has seen later transactions than the coordinator has."""
+        return self._transactions_seen > self._service.transactions
 
     # Calls
 
@@ -330,9 +412,9 @@ class SimulatedCoordinator:
         ):
             self._lose(request)
             return
-        if self.session.id is None:
-            self.session.id = service.next_session(self._name)
+        self._hear()
         session = self.session.id
+        assert session is not None
         error: Exception | None = None
         result: object = None
         try:
@@ -362,11 +444,7 @@ class SimulatedCoordinator:
 
     @property
     def _is_unreachable(self) -> bool:
-        return self.is_isolated or self._service.is_down
-
-    def _check_reachable(self) -> None:
-        if self._is_unreachable or self._closed:
-            raise self._lost()
+        return self.is_isolated or self._service.is_down or self._is_refused
 
     def _lost(self) -> CoordinatorLostError:
         return CoordinatorLostError(f"{self._name} cannot reach the coordinator")

@@ -7,15 +7,20 @@ one is another server's or the coordinator was set back is told by the metadata,
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from waltz.majority import majority
 from waltz.store.requests import AskSessionInfo, RequestAnswered, RequestFailed
 from waltz.types import ReplicaId, SessionId
 from waltz.wire.storage_protocol import SessionInfo
 
+NEAR_SESSIONS: Final = 100
+"""An open session ends for a replica that has promised one at most this far above it: sessions in
+order come there soon. One farther off may be forged, and would end session after session."""
+
 
 class Fences:
-    """Sessions that the replicas of a session that has not opened have promised instead of it."""
+    """Sessions that the replicas of a session have promised instead of it."""
 
     def __init__(self, session_id: SessionId) -> None:
         self._session_id = session_id
@@ -38,6 +43,11 @@ class Fences:
                 return f"session {info.session_id} has begun there already"
             case _:
                 return None
+
+    def is_near(self, replica_id: ReplicaId) -> bool:
+        """Return whether a session soon after this one may have the replica."""
+        promised = self._promised.get(replica_id)
+        return promised is not None and promised - self._session_id <= NEAR_SESSIONS
 
     def outrun(self, replicas: Collection[ReplicaId]) -> SessionId | None:
         """Return what a majority of `replicas` would let pass, if they do not let this one pass.

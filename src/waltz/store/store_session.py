@@ -284,8 +284,13 @@ class StoreSession:
             case RequestAnswered() | RequestFailed() if (
                 refusal := self._fences.take(event)
             ) is not None:
-                if isinstance(event, RequestAnswered) and self.appends is not None:
-                    replica.touch()  # by another session of this number: only the next may have it
+                is_begun = isinstance(event, RequestAnswered)
+                if self.appends is not None and (
+                    is_begun or self._fences.is_near(replica.replica_id)
+                ):
+                    # By a session of this number or a later one, of which the coordinator does not
+                    # know: only a session that follows may have it.
+                    replica.touch()
                 self._lose(replica, refusal)
             case RequestAnswered() | RequestFailed() if isinstance(event.request, RepairerRequest):
                 self._take_repair(replica, event, now)

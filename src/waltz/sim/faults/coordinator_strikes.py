@@ -1,19 +1,29 @@
 """Carries out what foreign processes and operators do to the nodes of the coordinator.
 
-Owns which entries of a backup may be put back. What the coordinator itself does, and when it is
-away, is in `simulated_coordinator.py`.
+Owns which entries of a backup may be put back, and what a coordinator holds that was rebuilt. What
+the coordinator itself does, and when it is away, is in `simulated_coordinator.py`.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from waltz.cluster.partition_metadata import PartitionMetadata, last_session
 from waltz.cluster.paths import ClusterPaths
+from waltz.cluster.server_assignment import PartitionAssignment
+from waltz.cluster.store_params import decode_counter, encode_counter
 from waltz.cluster.tree import ROOT, Tree
 from waltz.host import ANY_VERSION
 from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
-from waltz.types import PartitionId, SessionId
+from waltz.types import Generation, PartitionId, ServerId, SessionId
+
+NUMBERS_SKIPPED: Final = 1_000
+"""IDs and generations that a rebuilt coordinator passes over: the copy is older than the newest."""
+
+NO_MEMBERSHIP: Final = -1
+"""The membership of an assignment that fits none: the first server assigns all partitions anew."""
 
 
 def rewrite(coordinator: SimulatedCoordinatorService, choice: float) -> str | None:
@@ -57,6 +67,67 @@ def set_back(coordinator: SimulatedCoordinatorService, entries: Mapping[str, byt
     for path in changed:
         _write(coordinator, path, entries[path])
     return changed
+
+
+def rebuilt(tree: Tree, entries: Mapping[str, bytes]) -> tuple[Tree, list[str]]:
+    """Return the tree as operators make it anew, each node at its first version, as a restore does,
+    and the paths of those of `entries` that differ from the present ones.
+
+    Partitions' nodes are those of `entries`, as far as `set_back` would restore them. Counters and
+    generations pass over a number of values, and no server has a partition.
+    """
+    paths = ClusterPaths()
+    data = {path: tree.read(path).data for path in _paths(tree, ROOT)}
+    old = [path for path, then in entries.items() if _may_be_put_back(tree, path, then)]
+    data.update((path, entries[path]) for path in old)
+    counters = paths.client_id_counter, paths.server_id_counter
+    for path in counters:
+        data[path] = encode_counter(decode_counter(data[path] or b"") + NUMBERS_SKIPPED)
+    nobody = ServerId(decode_counter(data[paths.server_id_counter] or b""))
+    last = PartitionAssignment.decode(data[paths.server_descriptors] or b"")
+    generations = {
+        partition_id: Generation(generation + NUMBERS_SKIPPED)
+        for held in last.servers.values()
+        for partition_id, generation in held.items()
+    }
+    made = PartitionAssignment(NO_MEMBERSHIP, last.partition_count, {nobody: generations})
+    data[paths.server_descriptors] = made.encode()
+
+    def first(path: str, document: dict[str, Any]) -> dict[str, Any]:
+        children = {
+            name: first(f"{path.rstrip('/')}/{name}", each)
+            for name, each in document["children"].items()
+        }
+        found = data[path]
+        text = None if found is None else b64encode(found).decode("ascii")
+        return {"data": text, "version": 0, "child_version": len(children), "children": children}
+
+    return Tree.from_snapshot(first(ROOT, tree.snapshot())), old
+
+
+def is_settled(tree: Tree, servers: int) -> bool:
+    """Return whether as many servers have registered, and all partitions are assigned to them."""
+    path = ClusterPaths().server_descriptors
+    node = tree.read(path)
+    assignment = PartitionAssignment.decode(node.data or b"")
+    return (
+        len(tree.children(path)) == servers and assignment.membership_version == node.child_version
+    )
+
+
+def raise_child_version(coordinator: SimulatedCoordinatorService, path: str, version: int) -> None:
+    """Create and delete a child, as a foreign process might, until the node is at a child version,
+    or one below it."""
+    child = f"{path}/foreign"
+    while coordinator.tree.read(path).child_version + 2 <= version:
+        coordinator.apply(lambda tree: tree.create(child, None))
+        coordinator.apply(lambda tree: tree.delete(child))
+
+
+def raise_version(coordinator: SimulatedCoordinatorService, path: str, version: int) -> None:
+    """Rewrite the node with what it holds until it is at a version."""
+    while (node := coordinator.tree.read(path)).version < version:
+        _write(coordinator, path, node.data or b"")
 
 
 def _may_be_put_back(tree: Tree, path: str, data: bytes) -> bool:

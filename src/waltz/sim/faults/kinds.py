@@ -330,6 +330,26 @@ class SetBack(Moment):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt(Moment):
+    """All servers die, and come back to a coordinator that was made anew: it knows no session, and
+    its nodes have, when clients come back to it, the very versions that they have seen before."""
+
+    names: tuple[str, ...]
+    """All servers."""
+
+    survivors: tuple[str, ...]
+    """The clients, which go on and cannot reach the coordinator in the meantime."""
+
+    seconds: float
+    """Seconds between the copy that it is made of and the deaths."""
+
+    refuses: bool
+    """Whether it has fewer transactions than before, and refuses processes that have seen more."""
+
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery(Moment):
     """A foreign machine mounts under a client's ID, with a sequence number that no other outranks,
     and asks storage nodes for votes in the name of sessions that were never opened."""
@@ -349,7 +369,7 @@ KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
     Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
-    SetBack,
+    SetBack, Rebuilt,
     Forgery,
     Reassignment, AddedPartitions,
     ClockJump, ClockDrift,
@@ -374,6 +394,7 @@ Fault: TypeAlias = (
     | LostAnswers
     | ForeignWrites
     | SetBack
+    | Rebuilt
     | Forgery
     | Reassignment
     | ClockJump

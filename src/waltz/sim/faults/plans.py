@@ -52,6 +52,7 @@ from waltz.sim.faults.kinds import (
     LostAnswers,
     Partition,
     Pause,
+    Rebuilt,
     SessionLoss,
     SetBack,
     SlowLinks,
@@ -254,6 +255,27 @@ def set_back(random: Random, stage: FaultStage) -> Sequence[Fault]:
         )
         for _ in range(random.randint(0, 3)):
             faults.append(crash(random, moment, [random.choice(stage.storages)]))
+    return faults
+
+
+def rebuilt_coordinator(random: Random, stage: FaultStage) -> Sequence[Fault]:
+    """The coordinator is made anew from a backup while all servers are stopped, once or twice, and
+    its nodes get the versions that clients have seen; servers and storage nodes die now and
+    then."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        faults.append(
+            Rebuilt(
+                progress=moment,
+                names=tuple(stage.servers),
+                survivors=tuple(stage.clients),
+                seconds=random.choice((0.0, 1.0, 10.0)) * random.random(),
+                refuses=random.random() < 0.3,
+                pause_seconds=random.choice((0.0, 0.0, 1.0)) * random.random(),
+            )
+        )
+        for _ in range(random.randint(0, 2)):
+            faults.append(crash(random, moment, [random.choice([*stage.storages, *stage.servers])]))
     return faults
 
 
@@ -494,4 +516,5 @@ PLANS: Final[dict[str, Plan]] = {
     "old_disk": Plan(old_disk, overlapping=True, harms_disks=True),
     "lost_files": Plan(lost_files, overlapping=True, harms_disks=True),
     "set_back": Plan(set_back, overlapping=True),
+    "rebuilt_coordinator": Plan(rebuilt_coordinator, overlapping=True),
 }

@@ -12,10 +12,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, assert_never
 
+from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.host import Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
-from waltz.sim.faults.coordinator_strikes import partition_entries, rewrite, set_back
+from waltz.sim.faults.coordinator_strikes import (
+    is_settled,
+    partition_entries,
+    raise_child_version,
+    raise_version,
+    rebuilt,
+    rewrite,
+    set_back,
+)
 from waltz.sim.faults.disk_strikes import (
     FailingOperations,
     blank_disk,
@@ -51,6 +60,7 @@ from waltz.sim.faults.kinds import (
     Partition,
     Pause,
     Reassignment,
+    Rebuilt,
     Replay,
     SessionLoss,
     SetBack,
@@ -72,6 +82,14 @@ OUTDATED_SECONDS_MAX: Final = 30.0
 
 OUTDATED_LOOKS: Final = 300
 """Checks, within that time, whether the disk can be put back."""
+
+
+SETTLED_SECONDS_MAX: Final = 1.5
+"""Seconds that a rebuilt coordinator waits for its servers to come to terms, twice, before clients
+reach it again: together less than clients wait for it."""
+
+SETTLED_LOOKS: Final = 150
+"""Looks at the servers' nodes within that time."""
 
 
 class Strikes:
@@ -117,6 +135,8 @@ class Strikes:
                 await self._strike_coordinator(fault)
             case SetBack():
                 await self._set_back(fault)
+            case Rebuilt():
+                await self._rebuild(fault)
             case Forgery():
                 self.record.struck(fault, fault.server, *fault.storages)
                 await self._operate_for(partial(forge, fault), None)
@@ -260,6 +280,49 @@ class Strikes:
         self.record.struck(fault, *set_back(self._coordinator, copy))
         for site in sites:
             await self._start_again(site, fault.pause_seconds)
+
+    async def _rebuild(self, fault: Rebuilt) -> None:
+        """Make the coordinator anew while no server runs, and let those that lived on find the
+        versions that they have seen."""
+        copy = partition_entries(self._coordinator.tree)
+        await asyncio.sleep(fault.seconds)
+        sites = [self._sites.site(name) for name in fault.names]
+        if any(site.is_struck for site in sites):
+            return
+        for site in sites:
+            site.is_struck = True
+            if not site.process.dead:
+                self._sites.kill(site)
+        survivors = [self._sites.site(name).process for name in fault.survivors]
+        for process in survivors:
+            self._coordinator.lose(process)
+        path = ClusterPaths().server_descriptors
+        seen = self._coordinator.tree.read(path)
+        tree, old = rebuilt(self._coordinator.tree, copy)
+        transactions = 0 if fault.refuses else self._coordinator.transactions
+        self._coordinator.rebuild(tree, transactions=transactions)
+        self.record.struck(fault, *old)
+        async with asyncio.TaskGroup() as group:
+            for site in sites:
+                group.create_task(self._start_again(site, fault.pause_seconds))
+        if await self._settled(len(sites)):
+            raise_child_version(self._coordinator, path, seen.child_version)
+            if await self._settled(len(sites)):
+                raise_version(self._coordinator, path, seen.version)
+        if not self._coordinator.tree.differs(path, seen):
+            self._coordinator.effects["versions of the coordinator that are equal again"] += 1
+        for process in survivors:
+            if not process.dead:
+                self._coordinator.heal(process)
+        self.record.note("rebuilt")
+
+    async def _settled(self, servers: int) -> bool:
+        """Wait until the servers have come to terms; return whether they have."""
+        for _ in range(SETTLED_LOOKS):
+            if is_settled(self._coordinator.tree, servers):
+                return True
+            await asyncio.sleep(SETTLED_SECONDS_MAX / SETTLED_LOOKS)
+        return False
 
     async def _reassign(self, fault: Reassignment) -> None:
         for number, names in enumerate(fault.holders):
