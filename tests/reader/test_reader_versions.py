@@ -29,8 +29,8 @@ from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import BlockData
 from waltz.types import Address
 from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
+from waltz.wire.history_protocol import MarksRequest
 from waltz.wire.lifecycle_protocol import FEATURES, Feature
-from waltz.wire.marks_protocol import MarksRequest
 from waltz.wire.message import Message
 
 COUNT = 300

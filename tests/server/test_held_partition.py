@@ -73,9 +73,8 @@ from waltz.wire.discovery_protocol import (
     PartitionProblems,
     Topology,
 )
-from waltz.wire.history_protocol import HistoriesAnswer
+from waltz.wire.history_protocol import HistoriesAnswer, MarksAnswer
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
-from waltz.wire.marks_protocol import MarksAnswer
 from waltz.wire.message import Audience, Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,

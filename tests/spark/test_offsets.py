@@ -17,7 +17,9 @@ from waltz.spark.offsets import (
     parse_partitions,
     resolve_ranges,
     select_partitions,
+    share_out,
     split_ranges,
+    task_count_max,
 )
 from waltz.types import PartitionId, TransactionId
 
@@ -142,3 +144,46 @@ def test_tasks_are_the_ranges_cut_in_even_pieces(
         counts = [piece.row_count for piece in pieces]
         assert min(counts) > 0
         assert max(counts) - min(counts) <= 1
+
+
+def test_a_read_may_begin_with_the_last_transactions_of_each_partition() -> None:
+    starting = parse_offsets("startingOffsets", "latest-3", "earliest")
+    assert resolve_ranges(starting, LATEST, marks(9, 1, -1)) == [span(0, 7, 10), span(1, 0, 2)]
+    mixed = parse_offsets("startingOffsets", '{"0": "latest-1"}', "earliest")
+    assert resolve_ranges(mixed, LATEST, marks(9, 1)) == [span(0, 9, 10), span(1, 0, 2)]
+    ending = parse_offsets("endingOffsets", "latest-4", "latest")
+    assert resolve_ranges(EARLIEST, ending, marks(9, 1)) == [span(0, 0, 6)]
+
+
+@pytest.mark.parametrize("text", ["latest-", "latest--1", "latest-1e3", "latest+5", "latest- 5"])
+def test_a_number_before_the_end_is_a_number(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option startingOffsets is"):
+        parse_offsets("startingOffsets", text, "earliest")
+
+
+def test_tasks_are_two_per_core_unless_they_would_be_large_or_more_are_asked_for() -> None:
+    assert task_count_max(10_000, 1, cores=2) == 4
+    assert task_count_max(10_000, 7, cores=2) == 7
+    assert task_count_max(9 * TASK_ROWS + 1, 1, cores=2) == 10
+
+
+def test_a_thousand_small_ranges_are_shared_out_evenly() -> None:
+    items = range(1000)
+    shares = share_out(items, [10] * 1000, 4)
+    assert [len(share) for share in shares] == [250] * 4
+    assert [each for share in shares for each in share] == [*items]
+    assert share_out([], [], 4) == []
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 70))
+def test_shares_are_in_order_and_no_larger_than_a_fair_share_and_an_item(
+    sizes: list[int], count_max: int
+) -> None:
+    places = range(len(sizes))
+    shares = share_out(places, sizes, count_max)
+    assert [each for share in shares for each in share] == [*places]
+    assert len(shares) <= max(count_max, 1)
+    assert all(shares)
+    fair = sum(sizes) / count_max
+    if len(sizes) > count_max:
+        assert all(sum(sizes[n] for n in share) <= fair + max(sizes) for share in shares)

@@ -70,7 +70,7 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
         block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
         block = block.replace("/var/lib/waltz/copy", str(copy))
         exec(block, names)
-        for name in ("query", "copies"):
+        for name in ("query", "until_now", "copies"):
             if name in names:
                 names.pop(name).awaitTermination()
     counts = [

@@ -45,9 +45,22 @@ def test_an_offset_names_the_history_if_a_restore_has_begun_one() -> None:
     assert Progress.decode(json.loads(json.dumps(offset))) == restored
 
 
+def test_an_offset_keeps_how_its_batch_was_cut_and_where_the_stream_ends() -> None:
+    bounded = Progress(KEY, ids(7, 9), None, 4, {PartitionId(1): TransactionId(12)})
+    offset = bounded.encode()
+    assert json.dumps(offset) == (
+        '{"cluster": "00000000-0000-0000-0000-000000000001", "tasks": 4, "end": {"1": 12},'
+        ' "0": 7, "1": 9}'
+    )
+    assert Progress.decode(json.loads(json.dumps(offset))) == bounded
+
+
 @pytest.mark.parametrize(
     "offset",
     [
+        {"cluster": str(KEY), "tasks": "4"},
+        {"cluster": str(KEY), "end": 4},
+        {"cluster": str(KEY), "end": {"0": -1}},
         {},
         {"0": 1},
         {"cluster": "home", "0": 1},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -25,9 +25,10 @@ from waltz.spark.archive_files import write_files
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import Archive
 from waltz.spark.reader import WaltzReader
+from waltz.spark.reader_pool import POOL
 from waltz.spark.schema import arrow_schema, log_schema
 from waltz.spark.spark_options import parse_options
-from waltz.spark.tasks import WaltzInputPartition
+from waltz.spark.tasks import JoinedInputPartition, WaltzInputPartition
 from waltz.types import PartitionId, TransactionId
 
 
@@ -38,6 +39,10 @@ def reader(log: ListedLog, schema: StructType | None = None, **options: str) -> 
 
 def rows(source: WaltzReader, tasks: Iterable[InputPartition]) -> list[dict[str, object]]:
     return [row for task in tasks for batch in source.read(task) for row in batch.to_pylist()]
+
+
+def pieces_in(task: InputPartition) -> Sequence[InputPartition]:
+    return task.pieces if isinstance(task, JoinedInputPartition) else [task]
 
 
 def planned(first: int, end: int, key: UUID = KEY) -> WaltzInputPartition:
@@ -58,6 +63,7 @@ def test_a_plan_has_every_committed_transaction_once() -> None:
         (0, 4, b"e"),
         (2, 0, b"x"),
     ]
+    POOL.close()
     assert log.open_count == 0
 
 
@@ -126,6 +132,7 @@ def test_what_the_cluster_refuses_keeps_its_class_and_gets_a_code(
         reader(log).partitions()
     with pytest.raises(type(error), match=f"^{code}"):
         list(reader(log).read(planned(0, 1)))
+    POOL.close()
     assert log.open_count == 0
 
 
@@ -157,8 +164,10 @@ def test_a_read_spans_archive_and_log_without_a_seam(tmp_path: Path) -> None:
         assert rows(source, pickle.loads(pickle.dumps(tasks))) == rows(
             reader(log), reader(log).partitions()
         )
-    fed = [task.range for task in tasks if isinstance(task, WaltzInputPartition)]
+    pieces = [piece for task in tasks for piece in pieces_in(task)]
+    fed = [piece.range for piece in pieces if isinstance(piece, WaltzInputPartition)]
     assert {(each.partition_id, each.first >= 6) for each in fed} == {(0, True), (2, False)}
+    POOL.close()
     assert log.open_count == 0
 
 
@@ -172,7 +181,8 @@ def test_a_part_of_the_archive_is_read_in_the_columns_asked_for(tmp_path: Path) 
     source = reader(log, wanted, archive=archive, **options)
     expected = reader(log, wanted, **options)
     assert rows(source, source.partitions()) == rows(expected, expected.partitions())
-    assert not any(isinstance(task, WaltzInputPartition) for task in source.partitions())
+    pieces = [piece for task in source.partitions() for piece in pieces_in(task)]
+    assert not any(isinstance(piece, WaltzInputPartition) for piece in pieces)
 
 
 def test_an_archive_is_read_without_a_cluster(tmp_path: Path) -> None:
@@ -222,6 +232,7 @@ def test_columns_that_follow_from_the_place_are_known_without_reading() -> None:
     found = [(row["partition"], row["transaction_id"]) for row in rows(source, tasks)]
     assert found == [(0, number) for number in range(3, 10)] + [(2, 0), (2, 1), (2, 2)]
     assert log.rows_read == 0
+    POOL.close()
     assert log.open_count == 0
 
 

@@ -40,8 +40,48 @@ def test_a_stream_starts_at_the_end_unless_told() -> None:
 def test_an_option_of_the_other_kind_of_read_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option maxTrans.* spark.readStream"):
         parse_options({**CLUSTER, "maxTransactionsPerTrigger": "1"})
-    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option endingOffsets .*spark.read "):
-        parse_options({**CLUSTER, "endingOffsets": "latest"}, is_stream=True)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option endingTime.*spark.read "):
+        parse_options({**CLUSTER, "endingTimestamp": "5"}, is_stream=True)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option maxTasks.* spark.readStream"):
+        parse_options({**CLUSTER, "maxTasksPerTrigger": "1"})
+
+
+def test_a_stream_may_take_the_past_from_an_archive_but_needs_a_cluster() -> None:
+    given = {**CLUSTER, "archive": "/archive", "endingOffsets": "latest"}
+    options = parse_options(given, is_stream=True)
+    assert (options.archive, options.has_end) == (Path("/archive"), True)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1002 .* an archive alone does not grow"):
+        parse_options({"archive": "/archive"}, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250ms", 0.25), ("30s", 30.0), ("5m", 300.0), (" 2h ", 7200.0)]
+)
+def test_a_delay_is_a_number_of_some_unit(text: str, seconds: float) -> None:
+    given = {**CLUSTER, "minTransactionsPerTrigger": "9", "maxTriggerDelay": text}
+    options = parse_options(given, is_stream=True)
+    assert (options.trigger_rows_min, options.trigger_delay) == (9, seconds)
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"minTransactionsPerTrigger": "9", "maxTriggerDelay": "9"}, "maxTriggerDelay is '9'"),
+        ({"minTransactionsPerTrigger": "9", "maxTriggerDelay": "-9s"}, "maxTriggerDelay is '-9s'"),
+        ({"maxTriggerDelay": "9s"}, "maxTriggerDelay needs option minTransactionsPerTrigger"),
+        (
+            {"minTransactionsPerTrigger": "9", "maxTransactionsPerTrigger": "8"},
+            "minTransactionsPerTrigger is 9; expected at most the 8 of",
+        ),
+        (
+            {"minPartitions": "9", "maxTasksPerTrigger": "8"},
+            "minPartitions is 9; expected at most the 8 of option maxTasksPerTrigger",
+        ),
+    ],
+)
+def test_bounds_of_micro_batches_must_fit_each_other(given: dict[str, str], fault: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^WALTZ-1003 option {fault}"):
+        parse_options({**CLUSTER, **given}, is_stream=True)
 
 
 def test_data_loss_fails_unless_it_may_not() -> None:

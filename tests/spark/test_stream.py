@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import waltz
 from tests.spark.listed_log import KEY, ListedLog
+from tests.spark.test_reader import archive_of
 from waltz.cluster.histories import Histories
 from waltz.errors import (
     ConfigurationError,
@@ -24,6 +25,8 @@ from waltz.errors import (
     NotFoundError,
     PartitionNotReadyError,
 )
+from waltz.spark.offsets import task_count_max
+from waltz.spark.reader_pool import POOL
 from waltz.spark.schema import arrow_schema, log_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
@@ -179,6 +182,7 @@ def test_planning_keeps_one_connection_and_ships_none() -> None:
     assert data_of(source, pickle.loads(pickle.dumps(source.partitions(at(0), at(1))))) == [b"a"]
     source.stop()
     source.stop()
+    POOL.close()
     assert log.open_count == 0
 
 
@@ -206,6 +210,200 @@ def test_a_log_that_has_lost_data_fails_the_query_or_is_waited_for() -> None:
         stream(log).latestOffset(at(5), ALL)
     patient = stream(log, failOnDataLoss="false")
     assert patient.latestOffset(at(5), ALL) == at(5)
+
+
+def next_ids(offset: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(offset[str(n)] for n in range(sum(key.isdigit() for key in offset)))
+
+
+def test_marks_are_asked_for_once_per_micro_batch() -> None:
+    log = ListedLog([b"a"], [b"b"])
+    source = stream(log)
+    start = source.initialOffset()
+    for batch in range(1, 4):
+        end = source.latestOffset(start, ALL)
+        source.partitions(start, end)
+        assert source.reportLatestOffset() == at(1, 1)
+        assert log.questions == 1 + batch
+
+
+def test_many_small_ranges_are_few_tasks_and_the_same_when_the_batch_runs_again() -> None:
+    log = ListedLog(*([b"%d" % n] * 10 for n in range(1000)))
+    source = stream(log, maxTasksPerTrigger="4")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    assert end["tasks"] == 4
+    tasks = source.partitions(start, end)
+    assert len(tasks) == 4
+    found = data_of(source, pickle.loads(pickle.dumps(tasks)))
+    assert found == [b"%d" % n for n in range(1000) for _ in range(10)]
+    # Another machine, or other options, after a restart: the batch is planned already.
+    again = stream(log, maxTasksPerTrigger="9").partitions(start, json.loads(json.dumps(end)))
+    assert again == tasks
+    untold = stream(log).latestOffset(start, ALL)
+    assert untold["tasks"] == task_count_max(10_000, 1)
+    # A checkpoint of an earlier release says nothing: a task for each range, as then.
+    del end["tasks"]
+    assert len(source.partitions(start, end)) == 1000
+
+
+def test_an_offset_at_which_nothing_is_new_is_the_one_before() -> None:
+    log = ListedLog([b"a"], [b"b"], [b"c"])
+    source = stream(log, maxTasksPerTrigger="2")
+    end = source.latestOffset(source.initialOffset(), ALL)
+    assert end["tasks"] == 2
+    assert stream(log, maxTasksPerTrigger="1").latestOffset(end, ALL) == end
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_micro_batch_waits_for_a_least_number_of_transactions_but_not_for_ever() -> None:
+    data, clock = [b"a"], Clock()
+    log = ListedLog(data, [b"b"])
+    given = {"cluster": "127.0.0.1:7100", "startingOffsets": "earliest"}
+    options = {"minTransactionsPerTrigger": "4", "maxTriggerDelay": "30s"}
+    parsed = parse_options({**given, **options}, is_stream=True)
+    source = WaltzStreamReader(parsed, arrow_schema(log_schema()), log.open, now=clock)
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
+    clock.seconds += 29.0
+    data += [b"a"]
+    assert source.latestOffset(start, ALL) == start
+    data += [b"a"]  # enough
+    end = source.latestOffset(start, ALL)
+    assert next_ids(end) == (3, 1)
+    clock.seconds += 1000.0  # there was nothing to wait for
+    assert source.latestOffset(end, ALL) == end
+    data += [b"a"]
+    assert source.latestOffset(end, ALL) == end
+    clock.seconds += 30.0
+    later = source.latestOffset(end, ALL)
+    assert next_ids(later) == (4, 1)
+    data += [b"a"]
+    assert source.latestOffset(later, ALL) == later
+    source.prepareForTriggerAvailableNow()  # a query that ends does not wait
+    assert next_ids(source.latestOffset(later, ALL)) == (5, 1)
+
+
+def test_a_stream_may_begin_with_the_last_transactions_of_each_partition() -> None:
+    log = ListedLog([b"a"] * 9, [b"b"] * 2)
+    assert stream(log, startingOffsets="latest-3").initialOffset() == at(6, 0)
+
+
+def test_a_stream_stops_at_its_end_and_keeps_it_over_a_restart() -> None:
+    data = [b"a"] * 5
+    log = ListedLog(data, [b"b"] * 2)
+    options = {"endingOffsets": "latest", "maxTransactionsPerTrigger": "4"}
+    source = stream(log, **options)
+    start = source.initialOffset()
+    assert start["end"] == {"0": 5, "1": 2}
+    data += [b"later"] * 5
+    middle = source.latestOffset(start, ReadMaxRows(4))
+    assert next_ids(middle) == (2, 2)
+    restarted = stream(log, **options)
+    end = restarted.latestOffset(json.loads(json.dumps(middle)), ALL)
+    assert next_ids(end) == (5, 2)
+    assert restarted.latestOffset(end, ALL) == end
+    assert data_of(restarted, restarted.partitions(middle, end)) == [b"a"] * 3
+    # Without the option the same checkpoint goes on, and forgets the end.
+    assert stream(log).latestOffset(end, ALL) == at(10, 2)
+
+
+def test_an_end_may_be_named_before_the_log_has_come_there() -> None:
+    data = [b"a"] * 2
+    source = stream(ListedLog(data), endingOffsets='{"0": 4}')
+    start = source.initialOffset()
+    assert start == {**at(0), "end": {}}
+    end = source.latestOffset(start, ALL)
+    assert next_ids(end) == (2,)
+    data += [b"a"] * 9
+    assert next_ids(source.latestOffset(end, ALL)) == (4,)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 partition 0 starts at 5, after"):
+        stream(
+            ListedLog(data), startingOffsets='{"0": 5}', endingOffsets='{"0": 4}'
+        ).initialOffset()
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1005 option endingOffsets names"):
+        stream(ListedLog(data), endingOffsets='{"3": 4}').initialOffset()
+
+
+def test_a_partition_that_is_added_after_the_end_was_decided_has_nothing_before_it() -> None:
+    source = stream(ListedLog([b"a"] * 3), endingOffsets="latest")
+    start = source.initialOffset()
+    grown = stream(ListedLog([b"a"] * 4, [b"new"] * 2), endingOffsets="latest")
+    end = grown.latestOffset(start, ALL)
+    assert next_ids(end) == (3, 0)
+    assert grown.latestOffset(end, ALL) == end
+
+
+def test_an_end_that_was_a_number_may_become_the_end_of_the_log() -> None:
+    log = ListedLog([b"a"] * 9)
+    numbered = stream(log, endingOffsets='{"0": 4}')
+    end = numbered.latestOffset(numbered.initialOffset(), ALL)
+    assert next_ids(end) == (4,)
+    assert next_ids(stream(log, endingOffsets="latest").latestOffset(end, ALL)) == (9,)
+
+
+def test_the_last_transactions_before_the_end_do_not_wait_for_others() -> None:
+    log = ListedLog([b"a"] * 3)
+    source = stream(log, endingOffsets="latest", minTransactionsPerTrigger="100")
+    assert next_ids(source.latestOffset(source.initialOffset(), ALL)) == (3,)
+
+
+def test_a_stream_takes_the_past_from_an_archive_and_goes_on_with_the_log(tmp_path: Path) -> None:
+    data = [b"%d" % n for n in range(9)]
+    log = ListedLog(data, [b"x", b"y"], [b"z"])
+    archive = archive_of(tmp_path, log, 6, 2)
+    options = {"archive": str(archive), "maxTasksPerTrigger": "2"}
+    source = stream(log, **options)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    tasks = pickle.loads(pickle.dumps(source.partitions(start, end)))
+    log.rows_read = 0
+    assert data_of(source, tasks) == [*data, b"x", b"y", b"z"]
+    assert log.rows_read == 4  # three of the first partition, and the third, which has no file
+    # The archive has grown when the batch is run again: the rows of each task are the same.
+    archive_of(tmp_path, log, 9, 2, 1)
+    again = stream(log, **options)
+    for before, after in zip(tasks, again.partitions(start, end), strict=True):
+        assert data_of(again, [before]) == data_of(again, [after])
+    # What comes later is read from the log, under the same checkpoint.
+    data.append(b"9")
+    later = again.latestOffset(end, ALL)
+    assert data_of(again, again.partitions(end, later)) == [b"9"]
+
+
+def test_a_batch_of_the_archive_is_bounded_like_one_of_the_log(tmp_path: Path) -> None:
+    log = ListedLog([b"%d" % n for n in range(9)], [b"x", b"y"])
+    source = stream(log, archive=str(archive_of(tmp_path, log, 6, 2)))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(5))
+    assert next_ids(end) == (3, 2)
+    log.rows_read = 0
+    assert data_of(source, source.partitions(start, end)) == [b"0", b"1", b"2", b"x", b"y"]
+    assert log.rows_read == 0
+
+
+def test_a_stream_refuses_the_archive_of_another_log_or_history(tmp_path: Path) -> None:
+    log = ListedLog([b"a"] * 9)
+    archive = str(archive_of(tmp_path, log, 6))
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2006 .* has the log of cluster"):
+        stream(ListedLog([b"a"] * 9, key=UUID(int=2)), archive=archive).initialOffset()
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to"):
+        stream(ListedLog([b"a"] * 2), archive=archive).initialOffset()
+    source = stream(log, archive=archive)
+    start = source.initialOffset()
+    log.restore(3)
+    with pytest.raises(HistoryChangedError, match=r"^WALTZ-2017 the archive"):
+        source.latestOffset(start, ALL)
+    # So does a batch that is planned again by a query that has just begun.
+    with pytest.raises(HistoryChangedError, match=r"^WALTZ-2017 the archive"):
+        stream(log, archive=archive).partitions(at(0), at(6))
 
 
 @pytest.mark.spark

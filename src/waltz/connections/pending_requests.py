@@ -29,7 +29,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
-from waltz.wire.marks_protocol import MarksAnswer, MarksRequest
+from waltz.wire.history_protocol import MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 
 DATA_RETRY_SECONDS_MIN: Final = 0.01

@@ -96,8 +96,7 @@ from waltz.wire.discovery_protocol import (
     PartitionProblemsRequest,
     TopologyRequest,
 )
-from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
-from waltz.wire.marks_protocol import MarksAnswer, MarksRequest
+from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest, MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
     CoordinatorLocation,

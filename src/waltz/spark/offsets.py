@@ -7,19 +7,31 @@ first ID is read, the end is not.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from waltz.errors import ConfigurationError, NotFoundError
 from waltz.spark.codes import INVALID_OPTION, OUTSIDE_LOG, UNKNOWN_PARTITION
 from waltz.types import PartitionId, TransactionId
 
-Position = TransactionId | Literal["earliest", "latest"]
+
+@dataclass(frozen=True, slots=True)
+class BeforeEnd:
+    """The position `count` transactions before the end of a partition, or its first one."""
+
+    count: int
+
+
+Position: TypeAlias = TransactionId | Literal["earliest", "latest"] | BeforeEnd
 """An end of a range as a user may give it."""
 
 FIRST_TRANSACTION_ID: Final = TransactionId(0)
+
+BEFORE_END: Final = re.compile(r"latest-([0-9]{1,18})")
 
 TASK_ROWS: Final = 100_000
 """A range shorter than twice this is not split unless more tasks are asked for: starting a task
@@ -29,6 +41,11 @@ PARTITION_DIGITS_MAX: Final = 10
 """Digits of a 32-bit number."""
 TASKS_MAX: Final = 10_000
 """Tasks of one read."""
+
+TASKS_PER_CORE: Final = 2
+"""Tasks of one read per core, if each has little to do: starting one costs more than its rows."""
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +116,22 @@ def parse_partitions(text: str) -> tuple[PartitionId, ...]:
 
 
 def parse_offsets(option: str, text: str, otherwise: Literal["earliest", "latest"]) -> Offsets:
-    """Return the offsets in `text`: earliest, latest, or JSON such as {"0": 17, "1": "latest"}.
+    """Return the offsets in `text`: earliest, latest, latest-1000, or JSON such as {"0": 17, "1":
+    "latest"}.
 
     A partition that the JSON does not name is at `otherwise`.
     Raises ConfigurationError, naming `option`.
     """
-    if text in ("earliest", "latest"):
-        return Offsets("earliest" if text == "earliest" else "latest", {})
+    if (position := _named_position(text)) is not None:
+        return Offsets(position, {})
     try:
         positions = json.loads(text)
     except (ValueError, RecursionError):
         positions = None
     if not isinstance(positions, dict):
         raise ConfigurationError(
-            f"{INVALID_OPTION} option {option} is {text!r}; expected earliest, latest or JSON such"
-            ' as {"0": 17, "1": "latest"}'
+            f"{INVALID_OPTION} option {option} is {text!r}; expected earliest, latest,"
+            ' latest-1000 or JSON such as {"0": 17, "1": "latest"}'
         )
     return Offsets(
         otherwise,
@@ -132,15 +150,24 @@ def _partition_key(option: str, key: str) -> PartitionId:
     return PartitionId(int(key))
 
 
-def _position(option: str, key: str, value: object) -> Position:
-    if value == "earliest":
+def _named_position(text: str) -> Position | None:
+    """Return what `text` names: an end of the log, or a number of transactions before its end."""
+    if text == "earliest":
         return "earliest"
-    if value == "latest":
+    if text == "latest":
         return "latest"
+    if (found := BEFORE_END.fullmatch(text)) is not None:
+        return BeforeEnd(int(found[1]))
+    return None
+
+
+def _position(option: str, key: str, value: object) -> Position:
+    if isinstance(value, str) and (position := _named_position(value)) is not None:
+        return position
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ConfigurationError(
             f"{INVALID_OPTION} option {option} puts partition {key} at {value!r}; expected a"
-            " transaction ID, earliest or latest"
+            " transaction ID, earliest, latest or latest-1000"
         )
     return TransactionId(value)
 
@@ -217,6 +244,8 @@ def resolve_position(
             return FIRST_TRANSACTION_ID
         case "latest":
             return TransactionId(high_water_mark + 1)
+        case BeforeEnd(count):
+            return TransactionId(max(FIRST_TRANSACTION_ID, high_water_mark + 1 - count))
         case position:
             if position > high_water_mark + 1:
                 if not fail_on_data_loss:
@@ -226,6 +255,29 @@ def resolve_position(
                     f" its high-water mark is {high_water_mark}"
                 )
             return position
+
+
+def task_count_max(row_count: int, task_count_min: int, cores: int | None = None) -> int:
+    """Return the most tasks of a read of `row_count` rows that is not told: two for each core of
+    this machine, or more if they would be large, or if more were asked for."""
+    found = len(os.sched_getaffinity(0)) if cores is None else cores
+    return max(TASKS_PER_CORE * found, -(-row_count // TASK_ROWS), task_count_min)
+
+
+def share_out(items: Sequence[Item], sizes: Sequence[int], count_max: int) -> list[Sequence[Item]]:
+    """Return at most `count_max` shares of `items`, which have these sizes: each item once, in
+    order, none empty, and about equal in size. The same items are always shared out the same
+    way."""
+    if len(items) <= count_max:
+        return [(each,) for each in items]
+    total = sum(sizes)
+    shares: dict[int, list[Item]] = {}
+    before = 0
+    for item, size in zip(items, sizes, strict=True):
+        # The share that has the middle of the item.
+        shares.setdefault((2 * before + size) * count_max // (2 * total), []).append(item)
+        before += size
+    return list(shares.values())
 
 
 def split_ranges(

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,20 +120,21 @@ class Contents:
 
     def within(self, wanted: TransactionRange) -> list[tuple[ArchivedFile, TransactionRange]]:
         """Return the archived parts of `wanted`, in order, each with its file."""
-        return [
-            (
-                each,
-                TransactionRange(
-                    wanted.partition_id,
-                    max(wanted.first, each.range.first),
-                    min(wanted.end, each.range.end),
-                ),
-            )
-            for each in self.files
-            if each.range.partition_id == wanted.partition_id
-            and each.range.first < wanted.end
-            and wanted.first < each.range.end
-        ]
+        found = []
+        # The last one that begins at `wanted.first` or before has it, if any has.
+        place = bisect_right(self.files, (wanted.partition_id, wanted.first), key=_place)
+        for index in range(max(0, place - 1), len(self.files)):
+            file = self.files[index]
+            held = file.range
+            if _place(file) >= (wanted.partition_id, wanted.end):
+                break
+            if held.partition_id == wanted.partition_id and wanted.first < held.end:
+                first, end = max(wanted.first, held.first), min(wanted.end, held.end)
+                found.append((file, TransactionRange(wanted.partition_id, first, end)))
+        return found
+
+
+NOTHING_ARCHIVED: Final = Contents(0, ())
 
 
 class _Following:

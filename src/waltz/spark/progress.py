@@ -3,14 +3,16 @@
 A stream's offset is that of a batch read, next transaction ID per partition, together with the
 cluster's key, and with the history of the log if a restore has begun one: Spark keeps it in the
 checkpoint as JSON, and a checkpoint must not be continued on another log. A partition that an
-offset lacks is at its first transaction: it was added later.
+offset lacks is at its first transaction: it was added later. What a batch was planned with and
+another machine would plan otherwise is in the offset, too, so that a batch that is run again has
+the same tasks with the same rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from waltz import Histories
@@ -22,6 +24,8 @@ from waltz.types import PartitionId, TransactionId
 
 CLUSTER: Final = "cluster"
 HISTORY: Final = "history"
+TASKS: Final = "tasks"
+END: Final = "end"
 """The keys of an offset that are no partitions."""
 
 REMEDY: Final = (
@@ -50,34 +54,45 @@ class Progress:
     next_ids: NextIds
     history: UUID | None = None
     """The history that was read; None: the first one."""
+    task_count_max: int | None = None
+    """The most tasks of the batch that ends here; None: as many as its ranges are cut into."""
+    end: NextIds | None = None
+    """The end of the stream, for partitions whose end the log decided when the query began; None:
+    the stream has no end, or its options have it."""
 
     def next_id(self, partition_id: PartitionId) -> TransactionId:
         return self.next_ids.get(partition_id, FIRST_TRANSACTION_ID)
 
-    def encode(self) -> dict[str, str | int]:
-        """Return the content for a checkpoint: text and numbers, partitions in order."""
+    def encode(self) -> dict[str, Any]:
+        """Return the content for a checkpoint, which is JSON: partitions in order."""
         positions = {str(each): self.next_ids[each] for each in sorted(self.next_ids)}
-        history = {} if self.history is None else {HISTORY: str(self.history)}
-        return {CLUSTER: str(self.cluster_key), **history, **positions}
+        others: dict[str, Any] = {}
+        if self.history is not None:
+            others[HISTORY] = str(self.history)
+        if self.task_count_max is not None:
+            others[TASKS] = self.task_count_max
+        if self.end is not None:
+            others[END] = {str(each): self.end[each] for each in sorted(self.end)}
+        return {CLUSTER: str(self.cluster_key), **others, **positions}
 
     @classmethod
     def decode(cls, offset: Mapping[str, object]) -> Progress:
         """Return the progress of a checkpoint. Raises ConfigurationError: it is not one of a
         log."""
-        positions = {key: value for key, value in offset.items() if key not in (CLUSTER, HISTORY)}
+        others = (CLUSTER, HISTORY, TASKS, END)
+        positions = {key: value for key, value in offset.items() if key not in others}
         try:
             key = UUID(str(offset[CLUSTER]))
             history = UUID(str(offset[HISTORY])) if HISTORY in offset else None
-            next_ids = {
-                PartitionId(int(partition)): _transaction_id(value)
-                for partition, value in positions.items()
-            }
+            tasks = _transaction_id(offset[TASKS]) if TASKS in offset else None
+            end = _next_ids(offset[END]) if END in offset else None
+            next_ids = _next_ids(positions)
         except (KeyError, ValueError):
             raise ConfigurationError(
                 f"{INVALID_CHECKPOINT} the checkpoint has the offset {dict(offset)!r:.200};"
                 " expected a cluster's key and a transaction ID per partition"
             ) from None
-        return cls(key, next_ids, history)
+        return cls(key, next_ids, history, tasks, end)
 
     def expect_cluster(self, cluster_key: UUID, address: str) -> None:
         """Check the cluster. Raises ConfigurationError: `address` leads to another one now."""
@@ -99,6 +114,12 @@ class Progress:
             for partition_id, next_id in sorted(end.next_ids.items())
             if self.next_id(partition_id) < next_id
         ]
+
+
+def _next_ids(value: object) -> NextIds:
+    if not isinstance(value, Mapping):
+        raise ValueError(value)
+    return {PartitionId(int(each)): _transaction_id(place) for each, place in value.items()}
 
 
 def _transaction_id(value: object) -> TransactionId:

@@ -7,18 +7,14 @@ data frame spans both without a seam.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 import waltz
 from waltz import Histories
 from waltz.errors import ConfigurationError
-from waltz.spark.archive_files import read_file
 from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import (
@@ -26,26 +22,15 @@ from waltz.spark.offsets import (
     TransactionRange,
     resolve_ranges,
     select_partitions,
+    share_out,
     split_ranges,
+    task_count_max,
 )
-from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
-from waltz.spark.row_filter import ALL, Intervals
-from waltz.spark.row_times import offsets_before, offsets_from, without_times
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
+from waltz.spark.row_times import offsets_before, offsets_from
 from waltz.spark.spark_options import ReadOptions
-from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, read_task
+from waltz.spark.tasks import LogAccess, OpenReader, as_task, pieces_of, read_task
 from waltz.types import PartitionId, TransactionId
-
-NOTHING_ARCHIVED = Contents(0, ())
-
-
-@dataclass(frozen=True)
-class ArchiveInputPartition(InputPartition):
-    """One task: a range within a file of the archive."""
-
-    range: TransactionRange
-    file: ArchivedFile
-    directory: Path
-    cluster_key: UUID
 
 
 class WaltzReader(DataSourceReader):
@@ -87,17 +72,16 @@ class WaltzReader(DataSourceReader):
             fail_on_data_loss=options.fail_on_data_loss,
         )
         archived_to = contents.next_ids()
-        tasks: list[InputPartition] = []
-        for each in split_ranges(_cut(ranges, archived_to), task_count_min=options.task_count_min):
-            if each.first >= archived_to.get(each.partition_id, 0):
-                tasks.append(WaltzInputPartition(each, cluster_key, histories.current))
-                continue
-            assert options.archive is not None
-            tasks += [
-                ArchiveInputPartition(part, file, options.archive, cluster_key)
-                for file, part in contents.within(each)
-            ]
-        return tasks
+        pieces = [
+            piece
+            for each in split_ranges(
+                _cut(ranges, archived_to), task_count_min=options.task_count_min
+            )
+            for piece in pieces_of(each, contents, options.archive, cluster_key, histories.current)
+        ]
+        rows = [piece.range.row_count for piece in pieces]
+        count_max = task_count_max(sum(rows), options.task_count_min)
+        return [as_task(each) for each in share_out(pieces, rows, count_max)]
 
     def _ends(
         self, cluster_key: UUID, marks: Mapping[PartitionId, TransactionId]
@@ -145,36 +129,14 @@ class WaltzReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return decoded(self._decoding, self._read(partition))
-
-    def _read(self, partition: InputPartition) -> Iterator[Any]:
-        headers = self._options.headers
-        if isinstance(partition, ArchiveInputPartition):
-            inner = without_times(self._schema)
-            batches = self._read_archived(partition, headers, inner)
-            if inner is self._schema or self._access is None:
-                yield from batches
-            else:
-                key, partition_id = partition.cluster_key, partition.range.partition_id
-                yield from self._access.with_times(key, partition_id, batches, self._schema)
-        elif self._access is not None:
-            yield from read_task(
-                self._access,
-                self._schema,
-                partition,
-                rows_max=self._options.batch_rows_max,
-                headers=headers,
-            )
-
-    def _read_archived(
-        self, partition: ArchiveInputPartition, headers: Intervals, schema: Any
-    ) -> Iterator[Any]:
-        names = list(dict.fromkeys((*schema.names, "header")))
-        for batch in read_file(partition.directory, partition.file, partition.range, names):
-            if headers != ALL:
-                batch = batch.filter(pa.array(headers.mask(batch.column("header").to_numpy())))
-            arrays = [batch.column(name) for name in schema.names]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        batches = read_task(
+            self._access,
+            self._schema,
+            partition,
+            rows_max=self._options.batch_rows_max,
+            headers=self._options.headers,
+        )
+        return decoded(self._decoding, batches)
 
 
 def _not_after(starting: Offsets, ending: Offsets) -> Offsets:

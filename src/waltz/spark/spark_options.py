@@ -3,6 +3,7 @@ by name and with the one that was probably meant."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,14 +45,23 @@ OPTIONS: Final = (
     "failOnDataLoss",
     "maxTransactionsPerTrigger",
     "maxBytesPerTrigger",
+    "minTransactionsPerTrigger",
+    "maxTriggerDelay",
+    "maxTasksPerTrigger",
     "minPartitions",
     "rowsPerBatch",
     "tlsCa",
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("archive", "path", "endingOffsets", "endingTimestamp")
-STREAM_ONLY: Final = ("maxTransactionsPerTrigger", "maxBytesPerTrigger")
+BATCH_ONLY: Final = ("path", "endingTimestamp")
+STREAM_ONLY: Final = (
+    "maxTransactionsPerTrigger",
+    "maxBytesPerTrigger",
+    "minTransactionsPerTrigger",
+    "maxTriggerDelay",
+    "maxTasksPerTrigger",
+)
 SERIALIZERS: Final = ("string", "json", "msgpack")
 UNDECODABLE_CHOICES: Final = ("fail", "null", "quarantine")
 
@@ -71,6 +81,10 @@ CHECKPOINT: Final = "checkpointlocation"
 
 BATCH_ROWS_MAX: Final = 1_000_000
 TRIGGER_ROWS_MAX: Final = 1 << 40
+TRIGGER_DELAY: Final = 15 * 60.0
+"""Seconds that a micro-batch waits for a least number of transactions unless it is told."""
+DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
+UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 BATCH_ID_MAX: Final = (1 << 63) - 1
 
 
@@ -91,6 +105,10 @@ class ReadOptions:
     trigger_bytes_max  data of one micro-batch; None for all.
     serializer         one of `SERIALIZERS`, None for plain bytes.
     undecodable        the treatment of data that cannot be decoded.
+    trigger_rows_min   transactions for which a micro-batch waits; None: it does not wait.
+    trigger_delay      the longest that it waits for them, in seconds.
+    trigger_tasks_max  tasks of one micro-batch; None: as many as `task_count_max` says.
+    has_end            whether `endingOffsets` was given.
     starting_time      the time with which the read begins; None: `starting` has the positions.
     ending_time        the time before which the read ends; None: `ending` has the positions.
     tls                files that every machine with a task has at the same place.
@@ -113,6 +131,10 @@ class ReadOptions:
     undecodable: str = "fail"
     starting_time: datetime | None = None
     ending_time: datetime | None = None
+    trigger_rows_min: int | None = None
+    trigger_delay: float = TRIGGER_DELAY
+    trigger_tasks_max: int | None = None
+    has_end: bool = False
     tls: TlsSettings = field(default_factory=TlsSettings)
 
 
@@ -160,7 +182,12 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         )
     if "cluster" in given:
         _expect_cluster(given["cluster"])
+    if is_stream and "cluster" not in given:
+        raise ConfigurationError(
+            f"{MISSING_OPTION} option cluster is missing: an archive alone does not grow"
+        )
     _expect_times(given)
+    _expect_trigger(given)
     return ReadOptions(
         cluster=given.get("cluster"),
         archive=Path(given["archive"]).absolute() if "archive" in given else None,
@@ -183,8 +210,45 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
         undecodable=_choice(given, "undecodable", UNDECODABLE_CHOICES) or "fail",
         starting_time=_time(given, "startingTimestamp"),
         ending_time=_time(given, "endingTimestamp"),
+        trigger_rows_min=_count(given, "minTransactionsPerTrigger", TRIGGER_ROWS_MAX),
+        trigger_delay=_duration(given, "maxTriggerDelay", TRIGGER_DELAY),
+        trigger_tasks_max=_count(given, "maxTasksPerTrigger", TASKS_MAX),
+        has_end="endingOffsets" in given,
         tls=tls,
     )
+
+
+def _expect_trigger(given: Mapping[str, str]) -> None:
+    """Raises ConfigurationError: bounds of micro-batches contradict each other."""
+    for least, most, count_max in (
+        ("minTransactionsPerTrigger", "maxTransactionsPerTrigger", TRIGGER_ROWS_MAX),
+        ("minPartitions", "maxTasksPerTrigger", TASKS_MAX),
+    ):
+        low, high = _count(given, least, count_max), _count(given, most, count_max)
+        if low is not None and high is not None and low > high:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option {least} is {low}; expected at most the {high} of option"
+                f" {most}"
+            )
+    if "maxTriggerDelay" in given and "minTransactionsPerTrigger" not in given:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option maxTriggerDelay needs option minTransactionsPerTrigger:"
+            " without it a micro-batch does not wait"
+        )
+
+
+def _duration(given: Mapping[str, str], option: str, otherwise: float) -> float:
+    """Return a time in seconds. Raises ConfigurationError."""
+    text = given.get(option)
+    if text is None:
+        return otherwise
+    found = DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option {option} is {text!r}; expected a number of ms, s, m or h,"
+            " such as 30s"
+        )
+    return int(found[1]) * UNITS[found[2]]
 
 
 def _expect_times(given: Mapping[str, str]) -> None:

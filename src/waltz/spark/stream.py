@@ -7,7 +7,9 @@ silently and would read rows twice, so no offset here goes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,15 +23,32 @@ from pyspark.sql.streaming.datasource import (
 
 import waltz
 from waltz import Histories, LogReader
-from waltz.errors import WaltzError
+from waltz.errors import ConfigurationError, WaltzError
 from waltz.spark.byte_limit import admit_bytes, data_lengths
+from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.followed_history import later_history
-from waltz.spark.offsets import resolve_position, select_partitions, split_ranges
+from waltz.spark.offsets import (
+    FIRST_TRANSACTION_ID,
+    TransactionRange,
+    resolve_position,
+    select_partitions,
+    share_out,
+    split_ranges,
+    task_count_max,
+)
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
 from waltz.spark.progress import NextIds, Progress, admit, available
 from waltz.spark.row_times import offsets_from
 from waltz.spark.spark_options import ReadOptions
-from waltz.spark.tasks import LogAccess, OpenReader, WaltzInputPartition, coded_errors, read_task
+from waltz.spark.tasks import (
+    LogAccess,
+    OpenReader,
+    as_task,
+    coded_errors,
+    pieces_of,
+    read_task,
+)
 from waltz.types import PartitionId, TransactionId
 
 
@@ -46,41 +65,54 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         open_reader: OpenReader = waltz.open_reader,
         *,
         decoding: RowDecoding | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now` returns seconds of a clock that runs evenly."""
+        self._now = now
         self._options = options
         self._schema = schema
         self._decoding = decoding
-        assert options.cluster is not None, "an archive grows only through a pipeline"
+        assert options.cluster is not None, "a stream has a cluster"
         self._access = LogAccess(options.cluster, options.tls, open_reader)
         self._log: LogReader | None = None
+        self._histories: Histories | None = None
+        self._marks_known: dict[PartitionId, TransactionId] = {}
+        """The marks as they were asked for last."""
+        self._contents: Contents | None = None
+        """The content of the archive when it was looked at last; None: not yet."""
+        self._waits_since: float | None = None
+        """Since when transactions wait for others to make up a micro-batch."""
         self._initial: Progress | None = None
         self._target: NextIds | None = None
         """The end of the query, if it ends with the log as of its beginning."""
 
-    def initialOffset(self) -> dict[str, str | int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new query. Raises WaltzError, its text led by a code."""
         if self._initial is None:  # Spark asks twice, and the log may grow in between
-            histories, marks = self._marks()
+            histories, marks = self._ask_marks()
+            self._archived()
             cluster_key = histories.cluster_key
             starting = self._options.starting
             if (moment := self._options.starting_time) is not None:
                 with self._access.opened_times(cluster_key) as times:
                     starting = offsets_from(times, moment, marks)
             starting.expect_partitions("startingOffsets", marks)
-            self._initial = Progress(
-                cluster_key,
-                {
-                    partition_id: resolve_position(
-                        "startingOffsets",
-                        starting,
-                        partition_id,
-                        mark,
-                        fail_on_data_loss=self._options.fail_on_data_loss,
-                    )
-                    for partition_id, mark in marks.items()
-                },
-                later_history(histories),
-            )
+            first = {
+                partition_id: resolve_position(
+                    "startingOffsets",
+                    starting,
+                    partition_id,
+                    mark,
+                    fail_on_data_loss=self._options.fail_on_data_loss,
+                )
+                for partition_id, mark in marks.items()
+            }
+            beginning = Progress(cluster_key, first, later_history(histories))
+            ending = self._ending(beginning, marks)
+            if ending is not None:
+                self._options.ending.expect_partitions("endingOffsets", marks)
+                _expect_ordered(first, ending)
+            self._initial = replace(beginning, end=self._decided(ending))
         return self._initial.encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -91,28 +123,117 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.trigger_bytes_max)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, str | int]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return how far the next micro-batch goes. Raises WaltzError, its text led by a code."""
         options = self._options
         progress = Progress.decode(start)
-        histories, marks = self._marks()
+        histories, marks = self._ask_marks()
         progress.expect_cluster(histories.cluster_key, self._access.cluster)
         progress.expect_history(histories)
+        self._archived()
         ends = available(progress, _next_ids(marks), fail_on_data_loss=options.fail_on_data_loss)
-        if self._target is not None:
-            ends = {
-                each: TransactionId(
-                    max(progress.next_id(each), min(end, self._target.get(each, 0)))
-                )
-                for each, end in ends.items()
-            }
+        ending = self._ending(progress, marks)
+        is_last = self._target is not None
+        for bound in (self._target, ending):
+            if bound is not None:
+                ends = _before(progress, ends, bound)
+        if ending is not None:
+            options.ending.expect_partitions("endingOffsets", marks)
+            is_last = is_last or all(end >= ending[each] for each, end in ends.items())
+        if self._waits(progress, ends, is_last=is_last):
+            ends = {each: progress.next_id(each) for each in ends}
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         admitted = admit(progress, ends, rows_max)
         if options.trigger_bytes_max is not None and not isinstance(limit, ReadAllAvailable):
             admitted = self._within_bytes(progress, admitted, options.trigger_bytes_max)
         # Partitions that are not read any more keep their place.
         reached = {**progress.next_ids, **admitted}
-        return Progress(histories.cluster_key, reached, later_history(histories)).encode()
+        end = Progress(
+            histories.cluster_key,
+            reached,
+            later_history(histories),
+            progress.task_count_max,
+            self._decided(ending),
+        )
+        if ranges := progress.ranges_to(end):
+            end = replace(end, task_count_max=self._task_count_max(ranges))
+        return end.encode()
+
+    def _task_count_max(self, ranges: Sequence[TransactionRange]) -> int | None:
+        """Return the most tasks of a micro-batch; None: it has no more than that anyway."""
+        options = self._options
+        rows = sum(each.row_count for each in ranges)
+        most = options.trigger_tasks_max or task_count_max(rows, options.task_count_min)
+        tasks = split_ranges(ranges, task_count_min=options.task_count_min)
+        return most if len(tasks) > most else None
+
+    def _ending(
+        self, progress: Progress, marks: Mapping[PartitionId, TransactionId]
+    ) -> NextIds | None:
+        """Return where the stream ends, None if nowhere. Where the log decides, it has decided when
+        the query began; a partition that was added since has its end before its first
+        transaction."""
+        options = self._options
+        if not options.has_end:
+            return None
+        decided = progress.end
+
+        def end_of(partition_id: PartitionId, mark: TransactionId) -> TransactionId:
+            position = options.ending.of(partition_id)
+            if isinstance(position, int):
+                return position
+            if decided is not None and partition_id in decided:
+                return decided[partition_id]
+            if decided is not None and partition_id not in progress.next_ids:
+                return FIRST_TRANSACTION_ID
+            return resolve_position(
+                "endingOffsets", options.ending, partition_id, mark, fail_on_data_loss=False
+            )
+
+        return {partition_id: end_of(partition_id, mark) for partition_id, mark in marks.items()}
+
+    def _decided(self, ending: NextIds | None) -> NextIds | None:
+        """Return what the checkpoint keeps of `ending`: what the log has decided."""
+        if ending is None:
+            return None
+        ends = self._options.ending
+        return {each: end for each, end in ending.items() if not isinstance(ends.of(each), int)}
+
+    def _waits(self, progress: Progress, ends: NextIds, *, is_last: bool) -> bool:
+        """Whether what there is waits for more, up to the longest delay. Nothing more comes to what
+        `is_last`."""
+        least = self._options.trigger_rows_min
+        if least is None:
+            return False
+        rows = sum(end - progress.next_id(each) for each, end in ends.items())
+        now = self._now()
+        if not rows:
+            self._waits_since = None
+            return False
+        if self._waits_since is None:
+            self._waits_since = now
+        waited = now - self._waits_since
+        if rows >= least or is_last or waited >= self._options.trigger_delay:
+            self._waits_since = None
+            return False
+        return True
+
+    def _archived(self) -> Contents:
+        """Return the content of the archive. Raises WaltzError, its text led by a code: the log is
+        another one, or has less."""
+        directory = self._options.archive
+        if directory is None:
+            return NOTHING_ARCHIVED
+        if self._contents is None:
+            if self._histories is None:
+                self._ask_marks()
+            assert self._histories is not None, "asked"
+            archive = Archive.open(directory)
+            archive.expect_cluster(self._histories.cluster_key)
+            contents = archive.contents()
+            contents.expect_in_log(self._marks_known, self._histories, directory)
+            self._contents = contents
+        return self._contents
 
     def _within_bytes(self, start: Progress, ends: NextIds, bytes_max: int) -> NextIds:
         """Return the end of a batch of at most `bytes_max` bytes. Only the log knows the sizes, so
@@ -131,14 +252,18 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self.stop()
                 raise
 
-    def reportLatestOffset(self) -> dict[str, str | int]:
-        """Return the end of the log, so that the query's progress shows how far it is behind."""
-        histories, marks = self._marks()
-        reached = Progress(histories.cluster_key, _next_ids(marks), later_history(histories))
-        return reached.encode()
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return the end of the log as of the planning of the micro-batch, so that the query's
+        progress shows how far it is behind."""
+        if self._histories is None:
+            self._ask_marks()
+        histories = self._histories
+        assert histories is not None, "asked"
+        ends = _next_ids(self._marks_known)
+        return Progress(histories.cluster_key, ends, later_history(histories)).encode()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        _, marks = self._marks()
+        _, marks = self._ask_marks()
         self._target = _next_ids(marks)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -148,9 +273,24 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         first, last = Progress.decode(start), Progress.decode(end)
         last.expect_cluster(first.cluster_key, self._access.cluster)
-        tasks = split_ranges(first.ranges_to(last), task_count_min=self._options.task_count_min)
+        options = self._options
+        ranges = split_ranges(first.ranges_to(last), task_count_min=options.task_count_min)
+        rows = [each.row_count for each in ranges]
         history = last.history or last.cluster_key
-        return [WaltzInputPartition(each, last.cluster_key, history) for each in tasks]
+        contents = self._archived() if ranges else NOTHING_ARCHIVED
+        # What a task reads does not depend on how much is archived meanwhile.
+        return [
+            as_task(
+                [
+                    piece
+                    for each in share
+                    for piece in pieces_of(
+                        each, contents, options.archive, last.cluster_key, history
+                    )
+                ]
+            )
+            for share in share_out(ranges, rows, last.task_count_max or len(ranges))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
@@ -169,10 +309,12 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the connection, which never travels."""
-        return {**self.__dict__, "_log": None}
+        """Without the connection, which never travels, and without what only planning needs."""
+        planned = ("_log", "_histories", "_contents", "_initial", "_target")
+        unshipped = dict.fromkeys(planned)
+        return {**self.__dict__, **unshipped, "_marks_known": {}}
 
-    def _marks(self) -> tuple[Histories, dict[PartitionId, TransactionId]]:
+    def _ask_marks(self) -> tuple[Histories, dict[PartitionId, TransactionId]]:
         """Return the log's histories and the high-water marks of the partitions that are read."""
         options = self._options
         with coded_errors(self._access.cluster):
@@ -183,10 +325,32 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log = self._log
                 selected = select_partitions(options.partitions, log.partition_count)
                 marks = log.high_water_marks(selected)
-                return log.histories, marks
+                histories = log.histories
             except WaltzError:
                 self.stop()  # the next question finds its own way
                 raise
+        if histories != self._histories:
+            self._contents = None  # archived under another history, perhaps
+        self._histories, self._marks_known = histories, marks
+        return histories, marks
+
+
+def _before(progress: Progress, ends: NextIds, bound: NextIds) -> NextIds:
+    """Return `ends`, at most at `bound`, but never back."""
+    return {
+        each: TransactionId(max(progress.next_id(each), min(end, bound.get(each, 0))))
+        for each, end in ends.items()
+    }
+
+
+def _expect_ordered(first: NextIds, ending: NextIds) -> None:
+    """Raises ConfigurationError: a partition begins after its end."""
+    for partition_id, end in ending.items():
+        if first[partition_id] > end:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} partition {partition_id} starts at {first[partition_id]}, after"
+                f" its end {end}"
+            )
 
 
 def _next_ids(marks: dict[PartitionId, TransactionId]) -> NextIds:

@@ -6,10 +6,13 @@ where they are used, and never travel (PS-05).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -26,6 +29,7 @@ from waltz.errors import (
     RemoteProtocolError,
     WaltzError,
 )
+from waltz.spark.archive_files import read_file
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
     HISTORY_CHANGED,
@@ -36,6 +40,8 @@ from waltz.spark.codes import (
 )
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import ArchivedFile, Contents
+from waltz.spark.reader_pool import POOL, ReaderKey
 from waltz.spark.row_filter import ALL, Intervals
 from waltz.spark.row_times import with_times, without_times
 from waltz.spark.schema import (
@@ -74,6 +80,52 @@ class WaltzInputPartition(InputPartition):
     history: UUID | None = None
 
 
+@dataclass(frozen=True)
+class ArchiveInputPartition(InputPartition):
+    """One task: a range within a file of the archive."""
+
+    range: TransactionRange
+    file: ArchivedFile
+    directory: Path
+    cluster_key: UUID
+
+
+Piece: TypeAlias = WaltzInputPartition | ArchiveInputPartition
+
+
+@dataclass(frozen=True)
+class JoinedInputPartition(InputPartition):
+    """One task of several pieces, which are read one after the other."""
+
+    pieces: tuple[Piece, ...]
+
+
+def as_task(pieces: Sequence[Piece]) -> InputPartition:
+    """Return the task that reads `pieces`, at least one."""
+    return pieces[0] if len(pieces) == 1 else JoinedInputPartition(tuple(pieces))
+
+
+def pieces_of(
+    wanted: TransactionRange,
+    contents: Contents,
+    directory: Path | None,
+    cluster_key: UUID,
+    history: UUID | None,
+) -> list[Piece]:
+    """Return the pieces of a range: from the archive in `directory` as far as it goes, from the log
+    beyond."""
+    pieces: list[Piece] = []
+    first = wanted.first
+    if directory is not None:
+        for file, part in contents.within(wanted):
+            pieces.append(ArchiveInputPartition(part, file, directory, cluster_key))
+            first = part.end
+    if first < wanted.end:
+        rest = TransactionRange(wanted.partition_id, first, wanted.end)
+        pieces.append(WaltzInputPartition(rest, cluster_key, history))
+    return pieces
+
+
 @contextmanager
 def coded_errors(cluster: str) -> Iterator[None]:
     """Give every WaltzError a text that starts with its code and names the cluster."""
@@ -100,14 +152,20 @@ class LogAccess:
 
     @contextmanager
     def opened(self, cluster_key: UUID | None = None) -> Iterator[LogReader]:
-        """Open it, and close it after the block.
+        """Open it for the block. With the key of its cluster, the reader is one that this process
+        keeps from task to task.
 
         Raises WaltzError, its text led by a code; ConfigurationError: it is not the cluster with
         that key any more.
         """
-        with coded_errors(self.cluster), self.open_reader(self.cluster, tls=self.tls) as log:
-            if cluster_key is not None:
-                self._expect_cluster(log.cluster_key, cluster_key)
+        opening = partial(self.open_reader, self.cluster, tls=self.tls)
+        if cluster_key is None:
+            with coded_errors(self.cluster), opening() as log:
+                yield log
+            return
+        key = ReaderKey(self.cluster, self.tls, cluster_key, self.open_reader, os.getpid())
+        with coded_errors(self.cluster), POOL.lent(key, opening) as log:
+            self._expect_cluster(log.cluster_key, cluster_key)
             yield log
 
     @contextmanager
@@ -219,22 +277,40 @@ def _wanted_rows(
 
 
 def read_task(
-    access: LogAccess,
+    access: LogAccess | None,
     schema: Any,
     task: InputPartition,
     *,
     rows_max: int,
     headers: Intervals = ALL,
 ) -> Iterator[Any]:
-    """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-    # Spark calls this once even for a plan without any task.
-    if isinstance(task, WaltzInputPartition):
-        wanted, key, history = task.range, task.cluster_key, task.history
-        inner = without_times(schema)
-        batches = access.read(
-            key, wanted, inner, rows_max=rows_max, headers=headers, history=history
-        )
+    """Yield the Arrow record batches of one task; without `access` it is one of an archive alone.
+    Raises WaltzError, its text led by a code."""
+    for piece in task.pieces if isinstance(task, JoinedInputPartition) else (task,):
+        # Spark calls this once even for a plan without any task.
+        if not isinstance(piece, WaltzInputPartition | ArchiveInputPartition):
+            return
+        wanted, key, inner = piece.range, piece.cluster_key, without_times(schema)
+        if isinstance(piece, ArchiveInputPartition):
+            batches = _read_archived(piece, inner, headers)
+            if access is None or inner is schema:
+                yield from batches
+                continue
+        else:
+            assert access is not None, "planned on a cluster"
+            batches = access.read(
+                key, wanted, inner, rows_max=rows_max, headers=headers, history=piece.history
+            )
         yield from access.with_times(key, wanted.partition_id, batches, schema)
+
+
+def _read_archived(piece: ArchiveInputPartition, schema: Any, headers: Intervals) -> Iterator[Any]:
+    names = list(dict.fromkeys((*schema.names, "header")))
+    for batch in read_file(piece.directory, piece.file, piece.range, names):
+        if headers != ALL:
+            batch = batch.filter(pa.array(headers.mask(batch.column("header").to_numpy())))
+        arrays = [batch.column(name) for name in schema.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def complete(

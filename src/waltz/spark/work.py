@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def run_tasks(spark: SparkSession, values: Sequence[T], function: Callable[[T], R]) -> list[R]:
-    """Return `function(value)` for each value, in their order.
+    """Return `function(value)` for each value, in their order. A task is sent its own value only.
 
     Spark repeats a task that fails, so `function` may be called more than once for a value. Raises
     Spark's error when a task has failed too often.
@@ -30,12 +30,20 @@ def run_tasks(spark: SparkSession, values: Sequence[T], function: Callable[[T], 
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            for index in batch.column("id").to_pylist():
-                result = pickle.dumps(function(values[index]))
+            for index, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                result = pickle.dumps(function(pickle.loads(value)))  # noqa: S301 - our own
                 yield pa.RecordBatch.from_pydict(
                     {"id": pa.array([index], pa.int64()), "result": pa.array([result], pa.binary())}
                 )
 
-    tasks = spark.range(0, len(values), 1, len(values)).mapInArrow(work, "id long, result binary")
+    shares = pa.table(
+        {
+            "id": pa.array(range(len(values)), pa.int64()),
+            "value": pa.array([pickle.dumps(each) for each in values], pa.binary()),
+        }
+    )
+    # Dealt out in turn from one place, each task gets one value, and no other.
+    dealt = spark.createDataFrame(shares).coalesce(1).repartition(len(values))
+    tasks = dealt.mapInArrow(work, "id long, result binary")
     results = {row.id: row.result for row in tasks.collect()}
     return [pickle.loads(results[index]) for index in range(len(values))]  # noqa: S301 - our own

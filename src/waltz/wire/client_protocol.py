@@ -38,9 +38,8 @@ from waltz.wire.fields import (
     Pair,
     Reader,
 )
-from waltz.wire.history_protocol import HISTORY_MESSAGES
+from waltz.wire.history_protocol import HISTORY_MESSAGES, MARKS_MESSAGES
 from waltz.wire.lifecycle_protocol import LIFECYCLE_MESSAGES
-from waltz.wire.marks_protocol import MARKS_MESSAGES
 from waltz.wire.message import (
     Audience,
     ChecksumOf,

@@ -1,8 +1,10 @@
-"""Messages by which servers tell of the histories of their log: 98 and 99 of the client protocol.
+"""Messages by which servers tell of their log as a whole: 98 to 101 of the client protocol.
 
-Owns these messages, and the extension of the handshake that names the newest history, so that a
-client asks only if the history is not the one that the client knows. Both are used only if both
-sides have the feature HISTORY (docs/decisions/0050-who-follows-which-history.md).
+Owns those of its histories, 98 and 99, and the extension of the handshake that names the newest
+history, so that a client asks only if the history is not the one that the client knows. Both are
+used only if both sides have the feature HISTORY (docs/decisions/0050-who-follows-which-history.md).
+Owns those of the ends of its partitions, 100 and 101, with the feature MARKS
+(docs/decisions/0058-a-source-of-many-partitions.md).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from uuid import UUID
 from waltz.errors import RemoteProtocolError
 from waltz.limits import PARTITIONS_MAX
 from waltz.types import PartitionId, TransactionId
-from waltz.wire.fields import INT, LONG, UUID_16, ListOf, Structure
+from waltz.wire.fields import INT, LONG, UUID_16, ListOf, Numbers, Structure
 from waltz.wire.message import Audience, Message, message
 
 HISTORIES_MAX: Final = 10_000
@@ -51,6 +53,8 @@ TOLD_HISTORY: Final = Structure(
     restored_at_milliseconds=LONG,
     firsts=ListOf(HISTORY_FIRST, PARTITIONS_MAX),
 )
+PARTITION_IDS: Final = Numbers(INT, "i", PARTITIONS_MAX)
+MARKS: Final = Numbers(LONG, "q", PARTITIONS_MAX)
 
 
 @message(98, since=5, audience=Audience.STRANGERS_SERVER)
@@ -68,7 +72,25 @@ class HistoriesAnswer(Message):
     histories: Annotated[tuple[ToldHistory, ...], ListOf(TOLD_HISTORY, HISTORIES_MAX)]
 
 
+@message(100, since=5, audience=Audience.STRANGERS_SERVER)
+class MarksRequest(Message):
+    """Ask for the high-water marks of all partitions that the server has."""
+
+    request_number: Annotated[int, LONG]
+
+
+@message(101, since=5, audience=Audience.ASKER)
+class MarksAnswer(Message):
+    """Tell the marks as they are when the answer is made: `high_water_marks` has one for each of
+    `partition_ids`. A partition whose mark the server does not know yet is left out."""
+
+    request_number: Annotated[int, LONG]
+    partition_ids: Annotated[tuple[int, ...], PARTITION_IDS]
+    high_water_marks: Annotated[tuple[int, ...], MARKS]
+
+
 HISTORY_MESSAGES: Final = (HistoriesRequest, HistoriesAnswer)
+MARKS_MESSAGES: Final = (MarksRequest, MarksAnswer)
 
 
 def newest_history(extensions: Iterable[tuple[str, bytes]]) -> UUID | None:

@@ -32,9 +32,8 @@ from waltz.spark.copies import (
     missing_promised,
 )
 from waltz.spark.offsets import TransactionRange, select_partitions
-from waltz.spark.parquet_archive import Archive, Contents
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
 from waltz.spark.pipelines.definition import PipelineDefinition
-from waltz.spark.reader import NOTHING_ARCHIVED
 from waltz.spark.schema import record_batch
 from waltz.spark.tasks import LogAccess
 from waltz.spark.work import run_tasks

@@ -10,7 +10,7 @@ from tests.wire.strategies import messages
 from tests.wire.test_report_protocol import body_of
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.wire.client_protocol import CLIENT_CODEC
-from waltz.wire.marks_protocol import MARKS_MESSAGES, MarksAnswer, MarksRequest
+from waltz.wire.history_protocol import MARKS_MESSAGES, MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 
 PINNED: list[tuple[Message, str]] = [
