@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from threading import Event
+from threading import Barrier, Event
 from typing import Any
 from uuid import UUID
 
@@ -107,6 +107,54 @@ def test_records_are_compared_with_another_copy_before_they_are_named(tmp_path: 
     assert len(sources) == len(set(sources)) == 2
     verified = read_archive(directory_target(tmp_path / "a")).contents.verified[ZERO]
     assert sorted(verified) == sorted(sources)
+
+
+class Meeting(ListedLog):
+    """Hands out nothing of a copy until another copy is read as well."""
+
+    meeting = Barrier(2, timeout=60)
+
+    def read(self, *asked: Any) -> Generator[RecordBatch, None, None]:
+        self.meeting.wait()
+        yield from super().read(*asked)
+
+
+def test_the_compared_copies_are_read_at_the_same_time(tmp_path: Path) -> None:
+    target = directory_target(tmp_path / "a")
+    log = Meeting({0: 9})
+    assert run(log, target).is_healthy
+    expect_equal(read_archive(target), log)
+
+
+def test_copies_that_fill_their_objects_differently_are_found_to_differ(tmp_path: Path) -> None:
+    target = directory_target(tmp_path / "a")
+    log = ListedLog({0: 99}, size=40)
+    log.differing = {each: {17} for each in log.copies[1:]}  # a shorter record: room for another
+    state = run(log, target, object_bytes=40 * len(batch(0, 1, size=40).block))
+    assert state.partitions[0].trouble is not None
+    assert "from transaction 17 on" in state.partitions[0].trouble
+    assert read_archive(target).end(0) == 0
+
+
+class Healed(ListedLog):
+    """A copy that differs until all copies have been read once."""
+
+    def read(self, *asked: Any) -> Generator[RecordBatch, None, None]:
+        if len(self.reads) >= len(self.copies):
+            self.differing = {}
+        yield from super().read(*asked)
+
+
+def test_a_copy_that_is_equal_when_read_again_is_not_said_to_differ(tmp_path: Path) -> None:
+    target = directory_target(tmp_path / "a")
+    log = Healed({0: 9}, copies=2)
+    log.differing = {log.copies[1]: {3}}
+    state = run(log, target)
+    assert not state.partitions[0].is_different
+    assert state.partitions[0].trouble is not None
+    assert "equal records when read again" in state.partitions[0].trouble
+    assert read_archive(target).end(0) == 0
+    assert run(log, target).is_healthy
 
 
 def test_all_copies_are_compared_if_asked_for_and_none_if_not(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -92,6 +92,7 @@ class ArchiverProcess:
         self._object_bytes = object_bytes
         self._verify_replicas = verify_replicas
         self._rate = bytes_per_second
+        self._paid_until = 0.0
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, EVENTS_MAX)
         self._work: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
@@ -252,33 +253,37 @@ class ArchiverProcess:
         # Another one is read first each time, so that all are read in the end.
         turn = self._object_count % len(replicas) if replicas else 0
         replicas = replicas[turn:] + replicas[:turn]
-        sources: list[Replica | None] = [*replicas] or [None]
-        source: Replica | None = None
+        wanted = max(0, min(self._verify_replicas, len(replicas) - 1, COPIES_COMPARED_MAX))
         errors: list[str] = []
-        made: LogObject | None = None
+        sources: list[Replica | None] = [*replicas] or [None]
         for source in sources:
-            try:
-                made = await self._read(source, effect)
+            others = [each for each in replicas if each is not source][:COPIES_COMPARED_MAX]
+            # One node's disk and way are waited for while another's are.
+            made, read = await asyncio.gather(
+                tried(self._read(source, effect)),
+                asyncio.gather(*(tried(self._digest(each, effect)) for each in others[:wanted])),
+            )
+            if isinstance(made, LogObject):
                 break
-            except (WaltzError, OSError) as error:
-                errors.append(str(error))
-        if made is None:
+            errors.append(str(made))
+        else:
             raise NotFoundError("; ".join(errors))
-        equal = [] if source is None else [source.replica_id]
-        others = [each for each in replicas if each is not source][:COPIES_COMPARED_MAX]
-        wanted = min(self._verify_replicas, len(others))
-        for other in others:
+        if source is None:
+            return made, ()
+        equal = [source.replica_id]
+        for place, other in enumerate(others):
             if len(equal) > wanted:
                 break
             try:
-                await self._compare(made, source, other)
+                told = read[place] if place < wanted else await self._digest(other, effect)
+                await self._expect_equal(made, source, other, told)
             except CopiesDifferError:
                 raise
             except WaltzError as error:
                 errors.append(str(error))
             else:
                 equal.append(other.replica_id)
-        if source is not None and len(equal) <= wanted:
+        if len(equal) <= wanted:
             raise NotFoundError(
                 f"transactions {made.head.first} to {made.head.end - 1} of partition"
                 f" {effect.partition_id} could be compared with {len(equal) - 1} other replicas;"
@@ -287,62 +292,79 @@ class ArchiverProcess:
         return made, tuple(equal)
 
     async def _read(self, source: Replica | None, effect: Copy) -> LogObject:
-        key, partition_id, first = (
-            self._the_log.cluster_key,
-            effect.partition_id,
-            effect.first,
-        )
-        writer = ObjectWriter(key, partition_id, first)
-        batches = self._the_log.read(source, partition_id, first, effect.end)
+        writer = ObjectWriter(self._the_log.cluster_key, effect.partition_id, effect.first)
+        await self._fill(writer, source, effect)
+        return await self._blocking(writer.finish)
+
+    async def _digest(self, source: Replica, effect: Copy) -> RecordsDigest:
+        """Return what `_read` would make an object of, from another copy."""
+        digest = RecordsDigest(effect.first)
+        await self._fill(digest, source, effect)
+        return digest
+
+    async def _fill(
+        self, taker: ObjectWriter | RecordsDigest, source: Replica | None, effect: Copy
+    ) -> None:
+        """Hand over the records for one object. Of equal copies these are the same."""
+        batches = self._the_log.read(source, effect.partition_id, effect.first, effect.end)
         try:
             while (batch := await self._next(batches)) is not None:
-                room = self._object_bytes - writer.raw_count
-                taken = batch.head(writer.next, batch.count, room)
+                room = self._object_bytes - taker.raw_count
+                taken = batch.head(taker.next, batch.count, room)
                 is_full = taken.count < batch.count or len(taken.block) >= room
-                if len(taken.block) <= room or writer.next == first:
-                    await self._blocking(partial(writer.add, taken))
+                if len(taken.block) <= room or taker.next == effect.first:
+                    await self._blocking(partial(taker.add, taken))
                 if is_full:
                     break
         finally:
             await self._end(batches)
-        return await self._blocking(writer.finish)
 
     async def _next(self, batches: Iterator[RecordBatch]) -> RecordBatch | None:
         if self._is_stopping:
             raise NotFoundError("the archiver is told to stop")
         batch = await self._blocking(lambda: next(batches, None))
         if batch is not None and self._rate is not None:
-            await asyncio.sleep(len(batch.block) / self._rate)
+            # One rate for all copies that are read at once.
+            now = self._host.clock.now()
+            self._paid_until = max(self._paid_until, now) + len(batch.block) / self._rate
+            await asyncio.sleep(self._paid_until - now)
         return batch
 
     async def _end(self, batches: Generator[RecordBatch, None, None]) -> None:
         with suppress(ValueError):  # told to stop: its thread is still in it, until the log closes
             await self._blocking(batches.close)
 
-    async def _compare(self, made: LogObject, source: Replica | None, other: Replica) -> None:
+    async def _expect_equal(
+        self,
+        made: LogObject,
+        source: Replica,
+        other: Replica,
+        told: RecordsDigest | WaltzError | OSError,
+    ) -> None:
         """Raises `CopiesDifferError`: the other replica holds other records; WaltzError: it could
         not be asked."""
+        if isinstance(told, WaltzError | OSError):
+            raise told
         head = made.head
-        digest = sha256()
-        batches = self._the_log.read(other, head.partition_id, head.first, head.end)
-        try:
-            while (batch := await self._next(batches)) is not None:
-                await self._blocking(partial(digest.update, batch.block))
-        finally:
-            await self._end(batches)
-        if digest.digest() != made.raw_digest:
-            where = await self._blocking(
-                lambda: first_difference(
-                    self._the_log.read(source, head.partition_id, head.first, head.end),
-                    self._the_log.read(other, head.partition_id, head.first, head.end),
-                )
+        if (told.next, told.digest) == (head.end, made.raw_digest):
+            return
+        where = await self._blocking(
+            lambda: first_difference(
+                self._the_log.read(source, head.partition_id, head.first, head.end),
+                self._the_log.read(other, head.partition_id, head.first, head.end),
             )
-            one = "the log" if source is None else source.replica_id
-            raise CopiesDifferError(
-                f"partition {head.partition_id}: {one} and {other.replica_id} hold different"
-                f" records from transaction {where} on; nothing of it is archived until they are"
-                " equal"
+        )
+        if where is None:
+            raise CorruptionError(
+                f"partition {head.partition_id}: {source.replica_id} and {other.replica_id} hold"
+                f" equal records when read again; before, one of them told others of transactions"
+                f" {head.first} to {head.end - 1}"
             )
+        raise CopiesDifferError(
+            f"partition {head.partition_id}: {source.replica_id} and {other.replica_id} hold"
+            f" different records from transaction {where} on; nothing of it is archived until they"
+            " are equal"
+        )
 
     def _merged(self, effect: Merge) -> Merged:
         first, last = effect.files[0], effect.files[-1]
@@ -397,8 +419,36 @@ class ArchiverProcess:
         return await self._host.workers.run_blocking(function)
 
 
+async def tried(work: Awaitable[T]) -> T | WaltzError | OSError:
+    """Return what comes of `work`, or why nothing does."""
+    try:
+        return await work
+    except (WaltzError, OSError) as error:
+        return error
+
+
 class CopiesDifferError(CorruptionError):
     """Two copies of the log differ."""
+
+
+class RecordsDigest:
+    """Takes the records of one copy, as an `ObjectWriter` does, and keeps their SHA-256."""
+
+    def __init__(self, first: TransactionId) -> None:
+        self.next = first
+        self.raw_count = 0
+        self._digest = sha256()
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take the next records. They must begin where the last ones have ended."""
+        assert batch.first_transaction_id == self.next, "records are added in order"
+        self._digest.update(batch.block)
+        self.next = batch.next_transaction_id
+        self.raw_count += len(batch.block)
+
+    @property
+    def digest(self) -> bytes:
+        return self._digest.digest()
 
 
 def batch_of(block: bytes, first: TransactionId) -> RecordBatch:

@@ -80,7 +80,7 @@ RATE: Final = Key(
     name="archive.rateBytesPerSecond",
     kind=whole_number(1024, 1 << 40, "bytes per second"),
     default_text="no limit",
-    description="Bytes of records read from the log per second.",
+    description="Bytes of records read from the log per second, of all copies together.",
 )
 HTTP_ADDRESS: Final = Key(
     name="archive.httpAddress",

@@ -215,10 +215,13 @@ class ReplicaReader(Closable):
         question = AdminRecordListRequest(0, replica.partition_id, TransactionId(first), count)
         answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
         records = answer.records
-        if len(records) and records.first_transaction_id != first:
+        if answer.partition_id != replica.partition_id or (
+            len(records) and records.first_transaction_id != first
+        ):
             raise CorruptionError(
                 f"{replica.replica_id} was asked for transaction {first} of partition"
-                f" {replica.partition_id} and gave {records.first_transaction_id}"
+                f" {replica.partition_id} and gave {records.first_transaction_id} of partition"
+                f" {answer.partition_id}"
             )
         return records if len(records) <= count else records.slice(TransactionId(first), count)
 
