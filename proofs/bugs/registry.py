@@ -16,6 +16,7 @@ from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
+from proofs.bugs.history_bugs import HISTORY_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
 from proofs.bugs.server_bugs import SERVER_BUGS
 from proofs.bugs.storage_bugs import STORAGE_BUGS
@@ -37,6 +38,7 @@ PARTS: Final = (
     CUT_BUGS,
     ARCHIVE_BUGS,
     COORDINATOR_BUGS,
+    HISTORY_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}
