@@ -8,7 +8,6 @@ from typing import Any, Final
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
 from waltz.client.applied_marks_shell import AppliedMarksTeller
-from waltz.operators import named_consumers_shell as operating
 from waltz.server.clients import mounted_clients
 from waltz.server.clients.mounted_clients import ToldMark
 from waltz.server.commit_ages import CommitAges, Lag
@@ -43,14 +42,6 @@ def _as_sent(entry_of: Callable[..., Any]) -> Callable[..., Any]:
     return sent
 
 
-def _by_any_server(_: Callable[..., Any]) -> Callable[..., Any]:
-    def ends(said: Any, _: Any) -> Any:
-        """A server that has lost a partition and does not know it says where its log ended."""
-        return {each: (address, one) for address, one in said.items() for each in one.generations}
-
-    return ends
-
-
 def _bug(name: str, caught: Scene, plans: tuple[str, ...], patch: Patch) -> Bug:
     return Bug(
         name=name,
@@ -80,11 +71,5 @@ CONSUMER_BUGS: Final[tuple[Bug, ...]] = (
         Scene(0, "consumers", "none"),
         ("none", "server_crash"),
         Patch(mounted_clients, "_entry", _as_sent),
-    ),
-    _bug(
-        "a server that has lost a partition says where its log ends",
-        Scene(1007, "consumers", "moving_partitions"),
-        ("moving_partitions",),
-        Patch(operating, "_ends", _by_any_server),
     ),
 )

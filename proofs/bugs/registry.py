@@ -16,6 +16,7 @@ from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
+from proofs.bugs.history_bugs import HISTORY_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
 from proofs.bugs.server_bugs import SERVER_BUGS
 from proofs.bugs.storage_bugs import STORAGE_BUGS
@@ -37,6 +38,7 @@ PARTS: Final = (
     CUT_BUGS,
     ARCHIVE_BUGS,
     COORDINATOR_BUGS,
+    HISTORY_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}
@@ -64,6 +66,11 @@ OPEN: Final[dict[str, Open]] = {
         "rare: the next owner must open the partition, commit and announce within the 50 ms of a"
         " hold, after its own answer, for a tool asks the servers that the newest assignment names;"
         " `tests/operators/test_cut_attempt.py` holds the rule by value",
+    ),
+    "a server that has lost a partition says where its log ends": Open(
+        210,
+        "rare: an operator must ask while a server does not know that it has lost a partition;"
+        " found twice, in 8 and in 97 runs, and not by 210 more after the traces had changed",
     ),
     "a client whose words came before it is told to wait until it may mount": Open(
         153,

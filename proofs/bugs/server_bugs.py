@@ -214,7 +214,7 @@ SERVER_BUGS: Final = (
         patches=(Patch(LockTable, "fail", forgotten),),
         workloads=("append", "bank"),
         plans=("contested_partition",),
-        caught=Scene(1001, "bank", "contested_partition"),
+        caught=Scene(2027, "bank", "contested_partition"),
     ),
     Bug(
         name="append locks are not recorded",

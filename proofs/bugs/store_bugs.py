@@ -212,7 +212,7 @@ STORE_BUGS: Final = (
         patches=(Patch(SessionKeeper, "_settle", _resuming_unwritten),),
         workloads=("append", "bank"),
         plans=("contested_partition",),
-        caught=Scene(1001, "bank", "contested_partition"),
+        caught=Scene(2027, "bank", "contested_partition"),
     ),
     Bug(
         name="a session takes appends before its metadata are written",

@@ -1,7 +1,7 @@
 """Mistakes that a competent person could make about histories: the tests find each of them.
 
 Each is planted into the product, and the judge that has to find it is run as its own test runs it.
-No simulated run restores a cluster, so that these are planted here and not in `proofs/bugs`.
+Simulated runs that restore their cluster find some of them, too: `proofs/bugs/history_bugs.py`.
 """
 
 from __future__ import annotations

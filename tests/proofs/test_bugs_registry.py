@@ -13,6 +13,7 @@ from proofs.bugs.discovery_bugs import DISCOVERY_BUGS
 from proofs.bugs.explanation_bugs import EXPLANATION_BUGS
 from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
+from proofs.bugs.history_bugs import HISTORY_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
 from proofs.bugs.registry import BUGS, OPEN
 from proofs.bugs.server_bugs import SERVER_BUGS
@@ -40,6 +41,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         CUT_BUGS,
         ARCHIVE_BUGS,
         COORDINATOR_BUGS,
+        HISTORY_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

@@ -5,7 +5,7 @@ Owns how the product's shells are set up and started. Knows them by their public
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -120,6 +120,16 @@ class SimulatedCluster:
         for name in self.servers:
             self._start_server(name)
 
+    def begin_again(self, cluster_key: UUID, disks: Mapping[str, SimulatedDisk]) -> None:
+        """Start the storage nodes of a cluster that was restored, on their disks, and servers. No
+        process of before is alive."""
+        self.cluster_key = cluster_key
+        self.storages = [*disks]
+        for name, disk in disks.items():
+            self._start_storage(name, disk)
+        for name in self.servers:
+            self._start_server(name)
+
     def add_storage(self, name: str) -> None:
         """Start one more storage node, with an empty disk. The cluster does not know it yet."""
         self.storages.append(name)
@@ -130,8 +140,8 @@ class SimulatedCluster:
         self.servers.append(name)
         self._start_server(name)
 
-    def _start_storage(self, name: str) -> None:
-        disk = SimulatedDisk([STORAGE_DIRECTORY])
+    def _start_storage(self, name: str, disk: SimulatedDisk | None = None) -> None:
+        disk = disk or SimulatedDisk([STORAGE_DIRECTORY])
         self.sites.add(name, partial(self._run_storage, name), disk)
 
     def _start_server(self, name: str) -> None:

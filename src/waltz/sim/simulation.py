@@ -24,7 +24,6 @@ from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.errors import NoNodeError, WaltzError
 from waltz.host import Host, Inspectable
 from waltz.operators.explanation_shell import explain_transaction
-from waltz.operators.journals_shell import cluster_journals
 from waltz.operators.named_consumers_shell import read_named_consumers
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.server.server_partition import ServerPartition
@@ -33,7 +32,9 @@ from waltz.sim.applications.archivist import Archivist
 from waltz.sim.applications.clients import SimulatedClient
 from waltz.sim.applications.cutter import Cutter
 from waltz.sim.applications.databases import DatabaseApplication, SimulatedDatabase
+from waltz.sim.applications.historian import ask_journals_of
 from waltz.sim.applications.postponing import PostponingApplication
+from waltz.sim.applications.restoration import Restoration
 from waltz.sim.applications.transfers import TransferApplication
 from waltz.sim.applications.workloads import ARCHIVED
 from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
@@ -55,7 +56,6 @@ from waltz.sim.loop import PROCESS, Process, SimulatedLoop, SimulationError
 from waltz.sim.scenario import Scenario, draw_scenario
 from waltz.sim.simulated_cluster import (
     SimulatedCluster,
-    machine_of,
     replica_id_of,
     server_addresses,
 )
@@ -63,6 +63,7 @@ from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites
 from waltz.types import PartitionId, TransactionId
 from waltz.wire.client_protocol import CLIENT_CODEC
+from waltz.wire.lifecycle_protocol import LIFECYCLE_SINCE
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
 RUN_SECONDS_MAX: Final = 10_000.0
@@ -84,9 +85,6 @@ LOOKS_MAX: Final = 4
 
 JUDGE: Final = "judge"
 HISTORIAN: Final = "historian"
-
-JOURNAL_QUESTIONS: Final = 10
-"""Transactions per partition that storage nodes are asked about in the end."""
 
 OPERATOR: Final = "operator"
 
@@ -237,6 +235,7 @@ class _Run:
         if scenario.workload in ARCHIVED:
             known = self.cluster, self.loop.time, self.overseer.committed
             self.archivist = Archivist(source, *known)
+        self.restoration: Restoration | None = None
         self.judge = self.application(JUDGE)
         self.marks = MarkWatch()
         self.peace = asyncio.Event()
@@ -254,7 +253,8 @@ class _Run:
             violations.append(f"{error}\n{self._unfinished()}")
         except Exception as error:
             violations.append(f"a client failed: {error!r}")
-        self._look_at_disks()
+        if self.restoration is None:
+            self._look_at_disks()
         violations += self._false_alarms()
         violations += [error for user in self.applications for error in user.errors]
         violations += self.loop.failures()
@@ -350,7 +350,6 @@ class _Run:
                 group.create_task(self.sites.run(OPERATOR, ask))
             if any(client.work == "transfer" for client in self.scenario.clients):
                 group.create_task(self.sites.run(CUTTER, self._take_cuts))
-
             if self.archivist is not None:
                 archive = partial(self.archivist.run, self._is_work_over)
                 group.create_task(self.sites.run(ARCHIVIST, archive))
@@ -381,13 +380,33 @@ class _Run:
         if self.archivist is not None:
             judge = partial(self.archivist.judge, self.cutter.cuts, log)
             self.violations += await self.sites.run(ARCHIVIST, judge)
-        await self.sites.run(HISTORIAN, self._ask_journals)
+        ask_journals = partial(ask_journals_of, self.scenario.source, log, self.times)
+        self.violations += await self.sites.run(HISTORIAN, ask_journals)
         if self.consumers is not None:
             await self.sites.run(HISTORIAN, partial(self._ask_of_idle, self.consumers))
             self.violations += self.consumers.violations
         if self.explained is not None:
             await self.sites.run(HISTORIAN, partial(self._explain_in_the_end, self.explained))
             self.violations += self.explained.judge(log)
+        if self.archivist is not None and not self.violations:
+            await self._restore(self.archivist, log)
+
+    async def _restore(self, archivist: Archivist, log: Log) -> None:
+        """Lose the cluster, restore it from its archive, and go on with the restored one."""
+        self._look_at_disks()
+        self.restoration = Restoration(
+            self.scenario.source,
+            self.cluster,
+            archivist.target,
+            log,
+            self._begin_history,
+            tells_key=all(self._versions[name][-1] >= LIFECYCLE_SINCE for name in self._versions),
+        )
+        self.violations += await self.restoration.run()
+
+    def _begin_history(self) -> None:
+        """Forget who has committed what: the restored log goes on from earlier marks."""
+        self.overseer = Overseer()
 
     async def _strike(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -607,23 +626,6 @@ class _Run:
                 return
             await asyncio.sleep(pause_seconds)
             pause_seconds *= 2
-
-    async def _ask_journals(self, host: Host) -> None:
-        """Ask every storage node when its copies of some transactions became durable; note what is
-        not so."""
-        random = Random(f"{self.scenario.source}/journals")
-        async with cluster_journals(host) as journals:
-            for partition_id in self.cluster.partition_ids:
-                count = len(self.history.feeds.get(JUDGE, {}).get(partition_id, ()))
-                for number in random.sample(range(count), min(count, JOURNAL_QUESTIONS)):
-                    found = await journals.time_of(partition_id, TransactionId(number))
-                    for each in found.replicas:
-                        told = each.interval and each.interval[:2]
-                        name = machine_of(each.replica.replica_id)
-                        place = (name, partition_id, found.transaction_id)
-                        if wrong := self.times.judge(*place, told):
-                            self.violations.append(wrong)
-        await host.coordinator.close()
 
     def _unfinished(self) -> str:
         open_contexts = [

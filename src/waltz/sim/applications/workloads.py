@@ -197,7 +197,8 @@ def transfers(random: Random, length: int) -> tuple[ClientPlan, ...]:
 
 
 def archived(random: Random, length: int) -> tuple[ClientPlan, ...]:
-    """Run `transfers` while archivers copy the log and are killed; then restore the archive."""
+    """Run `transfers` while archivers copy the log and are killed; then lose the cluster, restore
+    the archive and go on with the restored cluster."""
     return transfers(random, length)
 
 
