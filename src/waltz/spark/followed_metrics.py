@@ -44,7 +44,7 @@ class FollowedPartition:
 
 
 class FollowedLog:
-    """What is known of a log, and of how far it is taken in; times are those of one clock, in
+    """The known ends of a log, and how far it is taken in; times are those of one clock, in
     seconds."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a pipeline that runs: its batches, the log, and the last verify.
+"""The figures of a pipeline that runs: its batches, the log, and the last verify.
 
 The thread that runs the pipeline writes it, a scraper's thread reads it.
 """
