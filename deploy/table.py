@@ -103,6 +103,7 @@ STORAGE_PAGE: Final = "storage-node.md"
 CLIENT_PAGE: Final = "clients.md"
 CONSUMER_PAGE: Final = "consumers.md"
 ARCHIVE_PAGE: Final = "archive.md"
+PIPELINE_PAGE: Final = "pipelines.md"
 
 ALERTS: Final = (
     Alert(
@@ -348,6 +349,26 @@ ALERTS: Final = (
         "Storage nodes hold different records of partition {{ $labels.partition }}.",
         ARCHIVE_PAGE,
         "Copies of the log differ",
+    ),
+    Alert(
+        "WaltzPipelineBehind",
+        "waltz_pipeline_lag_seconds > on (instance) group_left ()"
+        " (300 + 2 * waltz_pipeline_every_seconds)",
+        "5m",
+        Severity.WARNING,
+        "Partition {{ $labels.partition }} is not taken in by {{ $labels.instance }} since"
+        " {{ $value }} s.",
+        PIPELINE_PAGE,
+        "A pipeline is behind",
+    ),
+    Alert(
+        "WaltzPipelineDiffers",
+        "waltz_pipeline_verified_equal == 0",
+        "0m",
+        Severity.WARNING,
+        "The last verify of {{ $labels.instance }} found its target different from the log.",
+        PIPELINE_PAGE,
+        "A target differs from the log",
     ),
     Alert(
         "WaltzClientBlocked",
@@ -647,6 +668,63 @@ DASHBOARDS: Final = (
                 "Scrubbed",
                 "Bps",
                 ((f"rate(waltz_storage_scrubbed_bytes_total{_INSTANCE}[15m])", "{{instance}}"),),
+            ),
+        ),
+    ),
+    Dashboard(
+        "pipeline",
+        "Waltz: pipeline",
+        (("instance", "waltz_pipeline_healthy"),),
+        (
+            Panel(
+                "Behind",
+                "short",
+                (
+                    (
+                        f"waltz_pipeline_lag_transactions{_INSTANCE}",
+                        "{{instance}} {{partition}}",
+                    ),
+                ),
+                "Transactions that the log had when it was last asked, and that are not taken in.",
+            ),
+            Panel(
+                "Behind, in time",
+                "s",
+                ((f"waltz_pipeline_lag_seconds{_INSTANCE}", "{{instance}} {{partition}}"),),
+                "A lower bound: since the pipeline has seen the first of them.",
+            ),
+            Panel(
+                "Taken in",
+                "ops",
+                ((f"rate(waltz_pipeline_transactions_total{_INSTANCE}[5m])", "{{instance}}"),),
+            ),
+            Panel(
+                "Parts of a batch, mean",
+                "s",
+                (
+                    (
+                        (
+                            f"rate(waltz_pipeline_batch_seconds_sum{_INSTANCE}[5m])"
+                            f" / rate(waltz_pipeline_batch_seconds_count{_INSTANCE}[5m])"
+                        ),
+                        "{{part}} of {{instance}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Last verify: 1 equal, 0 different",
+                "short",
+                ((f"waltz_pipeline_verified_equal{_INSTANCE}", "{{instance}}"),),
+            ),
+            Panel(
+                "Age of the last verify",
+                "s",
+                (
+                    (
+                        f"time() - waltz_pipeline_verified_timestamp_seconds{_INSTANCE}",
+                        "{{instance}}",
+                    ),
+                ),
             ),
         ),
     ),

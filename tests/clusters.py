@@ -70,9 +70,9 @@ class RunningCluster:
         return said
 
 
-def wait_until(condition: Any, otherwise: str) -> None:
-    """Return once `condition()` holds; fail with `otherwise` after a minute."""
-    deadline = time.monotonic() + START_SECONDS_MAX
+def wait_until(condition: Any, otherwise: str, seconds_max: float = START_SECONDS_MAX) -> None:
+    """Return once `condition()` holds; fail with `otherwise` after a minute, or `seconds_max`."""
+    deadline = time.monotonic() + seconds_max
     while not condition():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.02)

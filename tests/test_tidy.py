@@ -64,6 +64,8 @@ LAYERS: dict[str, set[str]] = {
         "configuration",
         "storage.inspection",
         "system.real_disk",
+        "figures",
+        "metrics",
     },
     "bench": {
         "types",

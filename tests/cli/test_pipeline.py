@@ -14,8 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 import waltz
-from tests.clusters import run_waltz, running_cluster
+from tests.cli.test_pipeline_port import get, samples
+from tests.clusters import run_waltz, running_cluster, wait_until
 from waltz.cli.pipeline import pipeline
+from waltz.cli.trial_directory import choose_ports
+from waltz.types import Address
 
 DEFINITION = """\
 pipeline: archive
@@ -64,6 +67,7 @@ def test_an_archive_is_run_and_looked_at(archive: Path) -> None:
             {"partition": 1, "taken_in": 15, "log": 15},
         ],
         "behind": 0,
+        "last_verify": None,
     }
 
 
@@ -82,6 +86,9 @@ def test_an_archive_that_was_changed_is_found_out(archive: Path, tmp_path: Path)
     assert (found["equal"], found["transactions"]) == (False, 30)
     (difference,) = found["differences"]
     assert (difference["partition"], difference["file"][:12]) == (0, "partition=0/")
+    seen = json.loads(run_waltz("pipeline", "status", str(archive), "--json").stdout)
+    noted = seen["last_verify"]
+    assert (noted["equal"], noted["differences"], noted["transactions"]) == (False, 1, 30)
     (archived,) = (tmp_path / "archive").glob("partition=0/*.parquet")
     archived.unlink()
     judged = run_waltz("pipeline", "run", str(tmp_path / "audit.yaml"), seconds_max=300)
@@ -118,12 +125,27 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
         definition.write_text(TABLES.format(cluster=cluster.coordinator))
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
             client.append(0, b"x", header=7)
-            command = (*WALTZ, "pipeline", "run", str(definition), "--every", "0.2")
+            (port,) = choose_ports("127.0.0.1", 0, 1)
+            address = Address("127.0.0.1", port)
+            options = ("--every", "0.2", "--http-address", str(address))
+            command = (*WALTZ, "pipeline", "run", str(definition), *options)
             running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert running.stdout is not None
             assert running.stdout.readline() == "took in 1 transactions\n"
             client.append(1, b"y", header=7)
             assert running.stdout.readline() == "took in 1 transactions\n"
+            found = samples(get(address, "/metrics")[1])
+            assert found["waltz_pipeline_transactions_total", "", ""] == 2
+            assert found["waltz_pipeline_batch_seconds_count", "read", ""] == 2
+            assert found["waltz_pipeline_lag_transactions", "", "0"] == 0
+            assert ("waltz_pipeline_verified_equal", "", "") not in found
+            proven = run_waltz("pipeline", "verify", str(definition), seconds_max=300)
+            assert proven.returncode == 0, proven.stderr
+            wait_until(
+                lambda: "waltz_pipeline_verified_equal 1.0" in get(address, "/metrics")[1],
+                "the pipeline does not tell of the verify",
+                300,
+            )
             running.send_signal(signal.SIGINT)
             running.stdout.close()
             assert running.wait(60) == 130
@@ -131,7 +153,13 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
             query = "SELECT header, transactions FROM headers"
             assert database.execute(query).fetchall() == [(7, 2)]
         seen = run_waltz("pipeline", "status", str(definition))
-        assert seen.stdout.splitlines()[-1] == "up to date"
+        *_, verified, last = seen.stdout.splitlines()
+        assert last == "up to date"
+        assert verified.endswith("Z, 2 transactions: equal")
+        rebuilt = run_waltz("pipeline", "rebuild", str(definition), seconds_max=300)
+        assert rebuilt.returncode == 0, rebuilt.stderr
+        seen = run_waltz("pipeline", "status", str(definition), "--json")
+        assert json.loads(seen.stdout)["last_verify"] is None
     written = CliRunner().invoke(pipeline, ["report", str(definition)])
     assert written.output == f"{tmp_path / 'report.html'}\n"
     assert "<td>7</td>" in (tmp_path / "report.html").read_text()

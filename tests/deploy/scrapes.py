@@ -1,7 +1,7 @@
 """Scrapes of a cluster in a state, as series for Prometheus's tests of rules.
 
-The state is that of one server, one storage node, one client and one archiver, by value; the scrape
-is what their processes would answer, for it is made by the same code.
+The state is that of one server, one storage node, one client, one archiver and one pipeline, by
+value; the scrape is what their processes would answer, for it is made by the same code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.storage.states import healthy, node_of
 from waltz.archive.archiver_metrics import ArchiverPartition, ArchiverState
 from waltz.cli.exposition import archiver_families, server_families, storage_families
+from waltz.cli.pipeline_port import pipeline_families
 from waltz.client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from waltz.figures import Durations
 from waltz.host import Space
@@ -27,6 +28,7 @@ from waltz.server.server_metrics import (
     ServerStage,
     ServerState,
 )
+from waltz.spark.followed_metrics import FollowedPartition, LastVerify, PipelineState
 from waltz.storage.directory.space import FREE_MINIMUM, SpaceGuard
 from waltz.storage.storage_metrics import NodeState
 from waltz.store.standing import ReplicaReport, StoreReport
@@ -96,6 +98,7 @@ class Scene:
     node: NodeState
     client: ClientMetrics
     archiver: ArchiverState
+    pipeline: PipelineState
     consumers: ConsumersState = CONSUMERS
     up: int = 1
 
@@ -128,13 +131,17 @@ class Scene:
         changed = replace(self.archiver.partitions[0], **changes)  # type: ignore[arg-type]
         return replace(self, archiver=replace(self.archiver, partitions=(changed,)))
 
+    def with_pipeline(self, **changes: object) -> Scene:
+        return replace(self, pipeline=replace(self.pipeline, **changes))  # type: ignore[arg-type]
+
     def samples(self) -> dict[str, float]:
-        """Return each series that a scraper of the four processes reads, with its value."""
+        """Return each series that a scraper of the five processes reads, with its value."""
         found: dict[str, float] = {}
         for job, families in (
             ("waltz-server", server_families(self.server, self.consumers, version="1")),
             ("waltz-storage", storage_families(self.node, version="1")),
             ("waltz-archiver", archiver_families(self.archiver, version="1")),
+            ("waltz-pipeline", pipeline_families(self.pipeline, version="1")),
             ("application", client_families([("orders", self.client)])),
         ):
             found |= _scraped(job, families)
@@ -196,6 +203,21 @@ WELL = Scene(
         swept=0,
         trouble=None,
         partitions=(ArchiverPartition(PartitionId(0), 9, 9, 0.0, None, False),),
+    ),
+    pipeline=PipelineState(
+        kind="tables",
+        cluster="waltz://127.0.0.1:55180",
+        target="/data/accounts.db",
+        every_seconds=60.0,
+        rounds=7,
+        log_asked_milliseconds=1_800_000,
+        batches=7,
+        transactions=10,
+        undecodable=0,
+        written_bytes=None,
+        last_verify=LastVerify(1_700_000, 10, 0),
+        seconds={"read": Durations(), "commit": Durations()},
+        partitions=(FollowedPartition(PartitionId(0), 10, 11, 400.0),),
     ),
 )
 """Nothing is wrong."""

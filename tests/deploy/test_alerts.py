@@ -19,6 +19,7 @@ from waltz.figures import Durations
 from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.clients.consumer_lags import ConsumerLag, ConsumersState
 from waltz.server.server_metrics import CoordinatorContact, ServerPartitionCounters, ServerStage
+from waltz.spark.followed_metrics import FollowedPartition, LastVerify
 from waltz.storage.log.damage import DamagedRange
 from waltz.storage.scrubber import ScrubCounters
 from waltz.storage.storage_metrics import NodeStage
@@ -90,6 +91,10 @@ SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
     "WaltzConsumerLags": replace(WELL, consumers=behind(4_000, 301.0, is_connected=True)),
     "WaltzConsumerGone": replace(WELL, consumers=behind(1, 3.0, is_connected=False)),
     "WaltzConsumersLeftOut": replace(WELL, consumers=replace(CONSUMERS, left_out=1)),
+    "WaltzPipelineBehind": WELL.with_pipeline(
+        partitions=(FollowedPartition(PartitionId(0), 10, 11, 421.0),)
+    ),
+    "WaltzPipelineDiffers": WELL.with_pipeline(last_verify=LastVerify(1_700_000, 10, 1)),
     "WaltzLocksRefused": (WELL, WELL.with_client(refusals={"account": 3 + 60 * 20})),
 }
 """The state in which each alert fires; of two, the cluster goes from one towards the other, so far

@@ -59,9 +59,9 @@ def names_in(text: str) -> set[str]:
 
 
 def observed(cluster: RunningCluster, directory: Path) -> str:
-    """Return the answers to a scraper of a server, a storage node and an archiver that have HTTP
-    ports."""
-    ports = choose_ports("127.0.0.1", 0, 7)
+    """Return the answers to a scraper of a server, a storage node, an archiver and a pipeline that
+    have HTTP ports."""
+    ports = choose_ports("127.0.0.1", 0, 8)
     address = [f"127.0.0.1:{port}" for port in ports]
     shared = ("--coordinator", cluster.coordinator)
     (directory / "storage").mkdir()
@@ -75,18 +75,25 @@ def observed(cluster: RunningCluster, directory: Path) -> str:
         f"archive:\n  target: file://{directory}/archive\n  httpAddress: {address[6]}\n"
         f"coordinator.address: {cluster.coordinator}\n"
     )
+    pipeline = directory / "pipeline.yaml"
+    pipeline.write_text(
+        f"pipeline: archive\ncluster: {cluster.coordinator}\ntarget: parquet\n"
+        'spark: {spark.master: "local[1]"}\n'
+    )
     with ExitStack() as nodes:
+        derives = ("pipeline", "run", str(pipeline), "--every", "60", "--http-address", address[7])
+        nodes.enter_context(running_node(directory / "pipeline.log", *derives))
         nodes.enter_context(running_node(directory / "server.log", *server))
         archiver = ("archive", "run", str(archive))
         nodes.enter_context(running_node(directory / "archive.log", *archiver))
         nodes.enter_context(running_node(directory / "storage.log", *storage))
 
         def is_open() -> bool:
-            is_there = all(answers(ports[place]) for place in (1, 4, 6))
+            is_there = all(answers(ports[place]) for place in (1, 4, 6, 7))
             return is_there and 'waltz_server_append_seconds_count{partition="' in scrape(ports[1])
 
         wait_until(is_open, "the server has opened no partition")
-        return scrape(ports[1]) + scrape(ports[4]) + scrape(ports[6])
+        return "".join(scrape(ports[place]) for place in (1, 4, 6, 7))
 
 
 @pytest.mark.processes

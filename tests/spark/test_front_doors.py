@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ from waltz.spark.cache import cache_directory
 from waltz.spark.java import packaged_java, settle_java
 
 SECONDS_MAX = 300.0
-SUBMIT = (str(Path(sysconfig.get_path("scripts"), "spark-submit")),)
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+SUBMIT = (str(SCRIPTS / "spark-submit"),)
 PROGRAM = (str(ROOT / "tests" / "spark" / "front_doors.py"),)
 MODULE = (sys.executable, "-m", "tests.spark.front_doors")
 ZONE = "spark.sql.session.timeZone"
@@ -56,13 +60,23 @@ def run(running: RunningCluster, arguments: tuple[str, ...], **more: str) -> dic
     return found
 
 
+@contextmanager
+def connect_port() -> Iterator[None]:
+    """Keep port 15002 for this test: every server of Connect that Spark starts by itself takes it,
+    and the machine may run several tests at a time."""
+    with Path(tempfile.gettempdir(), "waltz-tests-15002.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def java_home() -> str:
     cache = cache_directory(Path(sys.prefix), Path(tempfile.gettempdir()))
     return str(settle_java(environment(), cache, packaged=packaged_java()))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("master", ["local[1]", "local-cluster[2,1,1024]"])
+@pytest.mark.parametrize(
+    "master", ["local[1]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)]
+)
 def test_spark_submit_decides_and_the_program_runs(running: RunningCluster, master: str) -> None:
     """F-18."""
     arguments = ("--master", master, "--name", "submitted", "--conf", f"{ZONE}=Asia/Tokyo")
@@ -95,9 +109,9 @@ def test_a_session_that_is_there_is_taken_as_it_is(running: RunningCluster) -> N
     }
 
 
-@pytest.mark.long
 def test_a_session_of_spark_connect_reads_and_writes(running: RunningCluster) -> None:
-    found = run(running, (*MODULE, running.coordinator), SPARK_REMOTE="local[1]")
+    with connect_port():
+        found = run(running, (*MODULE, running.coordinator), SPARK_REMOTE="local[1]")
     assert found == {
         ZONE: "UTC",
         "is_theirs": False,

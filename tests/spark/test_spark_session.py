@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -107,3 +109,23 @@ def test_what_the_environment_decides_is_found(tmp_path: Path) -> None:
     arguments = f"--properties-file {properties} pyspark-shell"
     found = decided_settings({"SPARK_HOME": str(tmp_path), "PYSPARK_SUBMIT_ARGS": arguments})
     assert found == {"spark.ui.enabled": "maybe"}
+
+
+def test_a_master_for_a_session_of_connect_is_refused() -> None:
+    """In a process of its own: this one may have a session, which would be taken."""
+    code = (
+        "from waltz.spark import spark_session\nspark_session('x', **{'spark.master': 'local[3]'})"
+    )
+    refused = subprocess.run(
+        [sys.executable, "-c", code],
+        env=dict(os.environ, SPARK_REMOTE="sc://127.0.0.1:1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "waltz.errors.ConfigurationError: spark.master is local[3], and SPARK_REMOTE or"
+        " spark.remote is sc://127.0.0.1:1; a session has one of them: unset SPARK_REMOTE, or"
+        " leave spark.master out"
+    )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from waltz.archive.archiver_metrics import ARCHIVER_METRICS, ARCHIVER_PARTITION_METRICS
 from waltz.cli.exposition import ARCHIVER_PREFIX, SERVER_PREFIX, STORAGE_PREFIX
+from waltz.cli.pipeline_port import PIPELINE_PREFIX
 from waltz.client.client_metrics import (
     CLIENT_FAMILIES,
     CLIENT_METRICS,
@@ -26,9 +27,19 @@ from waltz.server.server_metrics import (
     SERVER_PARTITION_FAMILIES,
     SERVER_PARTITION_METRICS,
 )
+from waltz.spark.followed_metrics import (
+    FOLLOWED_PARTITION_METRICS,
+    PIPELINE_FAMILIES,
+    PIPELINE_METRICS,
+    STREAM_FAMILIES,
+    STREAM_METRICS,
+)
+from waltz.spark.observing import FAILED, FAILED_MEANING, QUERY, SOURCE, STREAM_PREFIX
 from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_FAMILIES, PARTITION_METRICS
 
 CLIENT: Label = Label("client", "the name that `register` was given")
+STREAM: Label = Label(QUERY, "the query's name, or its ID")
+LOG_SOURCE: Label = Label(SOURCE, "its place among the query's sources")
 PARTITION: Label = Label("partition", "its ID")
 
 
@@ -86,6 +97,17 @@ SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
     "A partition in a client": tuple(
         exposed(CLIENT_PREFIX, CLIENT_PARTITION_METRICS, (), (CLIENT, PARTITION))
     ),
+    "A pipeline": tuple(exposed(PIPELINE_PREFIX, PIPELINE_METRICS, PIPELINE_FAMILIES)),
+    "A partition in a pipeline": tuple(
+        exposed(PIPELINE_PREFIX, FOLLOWED_PARTITION_METRICS, (), (PARTITION,))
+    ),
+    "Streams of a Spark session": (
+        ExposedMetric(f"{STREAM_PREFIX}{FAILED}_total", Kind.COUNTER, (), FAILED_MEANING, ""),
+        *exposed(STREAM_PREFIX, STREAM_METRICS, STREAM_FAMILIES, (STREAM,)),
+    ),
+    "A partition in such a stream": tuple(
+        exposed(STREAM_PREFIX, FOLLOWED_PARTITION_METRICS, (), (STREAM, LOG_SOURCE, PARTITION))
+    ),
 }
 
 INTRODUCTION = """\
@@ -94,15 +116,19 @@ INTRODUCTION = """\
 Printed by `python -m waltz.cli.metrics_document`; a test compares this file with the code.
 
 Servers and storage nodes answer `GET /metrics` on their HTTP ports (`server.jetty.port`,
-`storage.jetty.port`), an archiver at `archive.httpAddress`, in the text format of Prometheus. A
+`storage.jetty.port`), an archiver at `archive.httpAddress`, a pipeline at `--http-address` of
+`waltz pipeline run --every`, in the text format of Prometheus. A
 sample that nobody can confirm is absent: no metric says 0 for "unknown". A unit is the end of the
 name: seconds, bytes; without one it is a number. Counters start from 0 with the process, those of a
 partition with each opening of the partition. Clients are part of an application's process:
 `waltz.metrics.register(client)` shows their figures in the application's registry of
 `prometheus_client`, and `client.metrics()` returns them as an object. A client knows the log only
-as far as it was told of it, so its lag is a lower bound. The standard metrics of a process,
+as far as it was told of it, so its lag is a lower bound.
+`waltz.spark.observe(spark)` shows the streams of a Spark session that read the log, in a registry
+of its driver. The standard metrics of a process,
 `process_cpu_seconds_total` and the like, are there, too, and so are `waltz_server_info`,
-`waltz_storage_info` and `waltz_archiver_info`, whose labels name the process.
+`waltz_storage_info`, `waltz_archiver_info` and `waltz_pipeline_info`, whose labels name the
+process.
 """
 
 

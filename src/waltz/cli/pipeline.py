@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from waltz.spark.pipelines.archiving import ArchiveReport
     from waltz.spark.pipelines.definition import PipelineDefinition
     from waltz.spark.pipelines.derived import TablesReport
+    from waltz.spark.pipelines.watch import PipelineWatch
+    from waltz.spark.progress import PartitionLag
 
 FILE = click.argument("definition", type=click.Path(dir_okay=False, path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -30,6 +32,11 @@ EVERY = click.option(
     type=click.FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
     help="Run until stopped; look for new transactions every SECONDS.",
+)
+HTTP_ADDRESS = click.option(
+    "--http-address",
+    metavar="HOST:PORT",
+    help="With --every: /health, /live, /metrics; default: no HTTP.",
 )
 
 
@@ -47,22 +54,27 @@ def pipeline() -> None:
 @pipeline.command()
 @FILE
 @EVERY
+@HTTP_ADDRESS
 @JSON
-def run(definition: Path, every: float | None, as_json: bool) -> None:
+def run(definition: Path, every: float | None, http_address: str | None, as_json: bool) -> None:
     """Take in what the log has beyond the target, which is created if missing.
 
     An audit compares the copies of the log, and ends with 1 once they are not equal, or not all of
     them could be compared.
     """
     wanted = _read(definition)
+    if http_address is not None and (every is None or wanted.kind == "audit"):
+        raise ConfigurationError(
+            "--http-address is for a pipeline that keeps something and runs with --every"
+        )
     if wanted.kind == "audit":
         _audit(wanted, every, as_json)
         return
-    with _session(wanted) as spark:
-        _show(as_json, *_taken_in(spark, wanted))
+    with _watched(wanted, every, http_address) as watch, _session(wanted) as spark:
+        _show(as_json, *_taken_in(spark, wanted, watch))
         while every is not None:
             time.sleep(every)
-            facts, text = _taken_in(spark, wanted)
+            facts, text = _taken_in(spark, wanted, watch)
             if facts["transactions"]:
                 _show(as_json, facts, text)
 
@@ -72,15 +84,14 @@ def run(definition: Path, every: float | None, as_json: bool) -> None:
 @JSON
 def status(definition: Path, as_json: bool) -> None:
     """Show what the target has and how far it is behind the log."""
+    from waltz.spark.followed_metrics import verify_json
+    from waltz.spark.pipelines.last_verify import read_record
+
     wanted = _read_derived(definition)
-    if wanted.kind == "archive":
-        from waltz.spark.pipelines.archiving import archive_lag
-
-        found = archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
-    else:
-        from waltz.spark.pipelines.derived import lag
-
-        found = lag(_access(wanted), wanted)
+    found = _lag(wanted)
+    verified = read_record(wanted.target)
+    if verified is not None and verified.transactions > sum(each.taken_in for each in found):
+        verified = None  # it is of a target that was there before
     rows = [
         {"partition": each.partition_id, "taken_in": each.taken_in, "log": each.logged}
         for each in found
@@ -90,12 +101,17 @@ def status(definition: Path, as_json: bool) -> None:
         f"partition {each.partition_id}: {each.taken_in:,} of {each.logged:,} transactions"
         for each in found
     ]
+    if verified is not None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(verified.verified_at // 1000))
+        said = "equal" if verified.is_equal else f"{verified.differences:,} differences"
+        lines.append(f"verified {when}, {verified.transactions:,} transactions: {said}")
     lines.append(f"{behind:,} behind" if behind else "up to date")
     facts = {
         "kind": wanted.kind,
         "target": str(wanted.target),
         "partitions": rows,
         "behind": behind,
+        "last_verify": None if verified is None else verify_json(verified),
     }
     _show(as_json, facts, "\n".join(lines))
 
@@ -137,6 +153,7 @@ def verify(definition: Path, as_json: bool) -> None:
                 *(f"and {count:,} more rows of table {name}" for name, count in proof.more.items()),
             ]
             differences = [each.to_json() for each in proof.differences]
+    _record(wanted, facts["transactions"], len(differences))
     found = {"equal": not differences, **facts, "differences": differences}
     _show(as_json, found, "\n".join(("different:", *lines)) if differences else text)
     if differences:
@@ -148,23 +165,22 @@ def verify(definition: Path, as_json: bool) -> None:
 @JSON
 def rebuild(definition: Path, as_json: bool) -> None:
     """Rebuild the target from the log next to the old one, then replace the old one."""
+    from waltz.spark.pipelines.last_verify import remove_record
+
     wanted = _read_derived(definition)
     with _session(wanted) as spark:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archiving import rebuild_archive
 
-            _show(
-                as_json,
-                *_archived(
-                    rebuild_archive(
-                        spark, _access(wanted), wanted.target, partitions=wanted.partitions
-                    )
-                ),
+            facts, text = _archived(
+                rebuild_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
             )
         else:
             from waltz.spark.pipelines import derived
 
-            _show(as_json, *_derived(derived.rebuild(spark, _access(wanted), wanted)))
+            facts, text = _derived(derived.rebuild(spark, _access(wanted), wanted))
+    remove_record(wanted.target)
+    _show(as_json, facts, text)
 
 
 @pipeline.command()
@@ -199,16 +215,70 @@ def _audit(wanted: PipelineDefinition, every: float | None, as_json: bool) -> No
     sys.exit(1)
 
 
-def _taken_in(spark: SparkSession, wanted: PipelineDefinition) -> tuple[dict[str, Any], str]:
+@contextmanager
+def _watched(
+    wanted: PipelineDefinition, every: float | None, address: str | None
+) -> Iterator[PipelineWatch | None]:
+    """Yield what the run has to tell, and answer scrapers with it; None: nobody asks."""
+    if address is None or every is None:
+        yield None
+        return
+    from waltz.cli.pipeline_port import served
+    from waltz.spark.pipelines.watch import PipelineWatch
+    from waltz.types import Address
+
+    watch = PipelineWatch(wanted, every)
+    with served(Address.parse(address), watch.state) as real:
+        click.echo(f"metrics at http://{real}/metrics", err=True)
+        yield watch
+
+
+def _taken_in(
+    spark: SparkSession, wanted: PipelineDefinition, watch: PipelineWatch | None
+) -> tuple[dict[str, Any], str]:
+    from waltz.spark.pipelines.watch import NOBODY
+
+    told = NOBODY if watch is None else watch
     if wanted.kind == "archive":
         from waltz.spark.pipelines.archiving import add_to_archive
 
-        return _archived(
-            add_to_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
+        access, parts = _access(wanted), wanted.partitions
+        found = _archived(
+            add_to_archive(spark, access, wanted.target, partitions=parts, watch=told)
         )
-    from waltz.spark.pipelines.derived import take_in
+    else:
+        from waltz.spark.pipelines.derived import take_in
 
-    return _derived(take_in(spark, _access(wanted), wanted))
+        found = _derived(take_in(spark, _access(wanted), wanted, told))
+    if watch is not None:
+        from waltz.spark.pipelines.last_verify import read_record
+
+        watch.round_ended(_lag(wanted))
+        watch.verify_is(read_record(wanted.target))
+    return found
+
+
+def _lag(wanted: PipelineDefinition) -> list[PartitionLag]:
+    """Ask the log, and the target, how far they are."""
+    if wanted.kind == "archive":
+        from waltz.spark.pipelines.archiving import archive_lag
+
+        return archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
+    from waltz.spark.pipelines.derived import lag
+
+    return lag(_access(wanted), wanted)
+
+
+def _record(wanted: PipelineDefinition, transactions: int, differences: int) -> None:
+    """Note the result of a verify next to the target."""
+    from waltz.spark.followed_metrics import LastVerify
+    from waltz.spark.pipelines.last_verify import record_path, write_record
+
+    try:
+        write_record(wanted.target, LastVerify(int(time.time() * 1000), transactions, differences))
+    except OSError as error:
+        path = record_path(wanted.target)
+        click.echo(f"cannot note the result in {path}: {error.strerror}", err=True)
 
 
 def _archived(report: ArchiveReport) -> tuple[dict[str, Any], str]:

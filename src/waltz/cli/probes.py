@@ -25,7 +25,7 @@ TEXT = "text/plain; charset=utf-8"
 
 def storage_routes(read: Callable[[], NodeState], *, version: str) -> dict[str, Answering]:
     """Return the paths with their handlers; `read` returns the node's state of that moment."""
-    return _routes(
+    return routes_of(
         "waltz-storage",
         version,
         health=lambda: health_json(read()),
@@ -39,7 +39,7 @@ def server_routes(
 ) -> dict[str, Answering]:
     """Return the paths with their handlers; `read` and `consumers` return the state of that
     moment."""
-    return _routes(
+    return routes_of(
         "waltz-server",
         version,
         health=lambda: server_health_json(read()),
@@ -49,7 +49,7 @@ def server_routes(
 
 
 def archiver_routes(read: Callable[[], ArchiverState], *, version: str) -> dict[str, Answering]:
-    return _routes(
+    return routes_of(
         "waltz-archiver",
         version,
         health=lambda: archiver_health_json(read()),
@@ -58,7 +58,7 @@ def archiver_routes(read: Callable[[], ArchiverState], *, version: str) -> dict[
     )
 
 
-def _routes(
+def routes_of(
     service: str,
     version: str,
     *,
@@ -66,6 +66,8 @@ def _routes(
     families: Callable[[], Iterator[MetricFamily]],
     figures: Callable[[], dict[str, Any]],
 ) -> dict[str, Answering]:
+    """Return the paths of one kind of process; the functions return what is known at that
+    moment."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StateCollector(families))
     ProcessCollector(registry=registry)

@@ -4,6 +4,7 @@ Needs the `spark` extra. Uses the public names of `waltz`, and the inspection of
 directories.
 """
 
+from waltz.spark.observing import observe
 from waltz.spark.spark_session import spark_session
 
-__all__ = ["spark_session"]
+__all__ = ["observe", "spark_session"]

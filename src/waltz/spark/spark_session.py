@@ -73,7 +73,7 @@ def spark_session(app: str, **conf: object) -> SparkSession:
     `spark_session("job", **{"spark.driver.memory": "2g"})`. Memory and Java options take effect
     only if this call starts Java. The session becomes the active one of the calling thread: a
     thread that writes to a log calls this. Raises ConfigurationError: PySpark or a usable Java is
-    missing; the text says what to install.
+    missing, and the text says what to install; `spark.master` is given for a session of Connect.
     """
     if find_spec("pyspark") is None:
         raise ConfigurationError(
@@ -84,6 +84,11 @@ def spark_session(app: str, **conf: object) -> SparkSession:
     if _has_session():
         session = _built(None, given)
     elif remote is not None:
+        if MASTER in given:
+            raise ConfigurationError(
+                f"{MASTER} is {given[MASTER]}, and SPARK_REMOTE or spark.remote is {remote}; a"
+                f" session has one of them: unset SPARK_REMOTE, or leave {MASTER} out"
+            )
         session = _connected_session(app, given, remote)
     elif STARTED in os.environ:
         session = _submitted_session(app, given)

@@ -8,6 +8,7 @@ what they have written, all or nothing.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -28,6 +29,7 @@ from waltz.spark.offsets import (
     split_ranges,
 )
 from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
+from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Watching
 from waltz.spark.progress import PartitionLag
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.tasks import LogAccess
@@ -172,14 +174,17 @@ def add_to_archive(
     *,
     partitions: Sequence[PartitionId] | None = None,
     tasks_min: int = 1,
+    watch: Watching = NOBODY,
 ) -> ArchiveReport:
-    """Archive what the log has beyond the archive in `directory`, which is created if missing.
+    """Archive what the log has beyond the archive in `directory`, which is created if missing;
+    `watch` is told once that is part of the archive.
 
     Every machine with a task must see `directory`. Raises ConfigurationError: it is no archive of
     this cluster; NotFoundError: the archive has more than the log; VersionConflictError: another
     run has added the same meanwhile; and Spark's error when a task has failed.
     """
     histories, marks = _marks(access, partitions)
+    watch.log_has({each: TransactionId(mark + 1) for each, mark in marks.items()})
     cluster_key = histories.cluster_key
     archive = Archive.create(directory, cluster_key)
     before = archive.contents()
@@ -188,13 +193,20 @@ def add_to_archive(
     ranges = _missing(before, marks)
     place = ArchivePlace(access, directory.absolute(), cluster_key, histories.current)
     tasks = split_ranges(ranges, task_count_min=tasks_min)
+    began = time.monotonic()
     written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
+    read = time.monotonic()
     contents = archive.commit(before, written, later_history(histories)) if written else before
+    transactions = sum(each.range.row_count for each in written)
+    byte_count = sum(each.byte_count for each in written)
+    if written:
+        seconds = {"read": read - began, "commit": time.monotonic() - read}
+        watch.took_in(BatchSeen(contents.next_ids(), transactions, 0, byte_count, seconds))
     return ArchiveReport(
         contents,
-        transactions=sum(each.range.row_count for each in written),
+        transactions=transactions,
         files=len(written),
-        byte_count=sum(each.byte_count for each in written),
+        byte_count=byte_count,
         swept=tuple(swept),
     )
 

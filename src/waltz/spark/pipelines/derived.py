@@ -8,6 +8,7 @@ remaining rows with the tables.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ from waltz.spark.pipelines.table_store import (
     TableStore,
 )
 from waltz.spark.pipelines.tables import TablesDefinition
+from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Watching
 from waltz.spark.progress import NextIds, PartitionLag, Progress, admit, available
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
@@ -158,8 +160,11 @@ def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any],
     return found, frame.where(f.col(CORRUPT).isNull())
 
 
-def take_in(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
-    """Take in what the log has beyond the tables, which are created if missing.
+def take_in(
+    spark: SparkSession, access: LogAccess, definition: PipelineDefinition, watch: Watching = NOBODY
+) -> TablesReport:
+    """Take in what the log has beyond the tables, which are created if missing; `watch` is told
+    of each batch.
 
     Raises ConfigurationError: the definition is wrong, or the tables are another's; NotFoundError:
     the log is shorter than what was taken in; HistoryChangedError: it was restored, and has others
@@ -167,8 +172,9 @@ def take_in(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     CorruptionError: data that cannot be decoded, a database that fails.
     """
     log = _open(spark, access, definition)
+    watch.log_has(log.ends)
     with TableStore(definition.target, create=True) as store:
-        return _fill(log, store, judged_layouts(spark, log.tables))
+        return _fill(log, store, judged_layouts(spark, log.tables), watch)
 
 
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
@@ -208,14 +214,21 @@ def _ends(access: LogAccess, definition: PipelineDefinition) -> tuple[Histories,
         return log.histories, {each: TransactionId(mark + 1) for each, mark in marks.items()}
 
 
-def _fill(log: _Log, store: TableStore, layouts: Sequence[Layout]) -> TablesReport:
+def _fill(
+    log: _Log, store: TableStore, layouts: Sequence[Layout], watch: Watching = NOBODY
+) -> TablesReport:
     store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
     store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
     for start, end in log.batches(store.marks()):
+        began = time.monotonic()
         batch = log.batch(start, end, layouts)
+        read = time.monotonic()
         store.add(batch)
-        transactions += sum(each.row_count for each in batch.ranges)
+        seconds = {"read": read - began, "commit": time.monotonic() - read}
+        count = sum(each.row_count for each in batch.ranges)
+        watch.took_in(BatchSeen(end.next_ids, count, len(batch.undecodable), None, seconds))
+        transactions += count
         undecodable += len(batch.undecodable)
         batches += 1
     return TablesReport(transactions, batches, undecodable)
