@@ -87,7 +87,7 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
             TABLES.replace("tables.db", "iceberg:t"),
             "target is 'iceberg:t'; expected a path, sqlite",
         ),
-        (TABLES.replace("tables.db", "delta:"), "target is 'delta:'; expected"),
+        (TABLES.replace("tables.db", "'delta:'"), "target is 'delta:'; expected"),
         (TABLES.replace("tables.db", "s3://b/t"), "target is 's3://b/t'; expected"),
         (
             TABLES.replace("tables.db", "delta:t")

@@ -1,4 +1,4 @@
-"""What keeps derived tables, whatever it is: batches come to the fold of all, once each."""
+"""Delta tables and those of SQLite alike: batches come to the fold of all, once each."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
     left = list(deaths)
     first = 0
     while first < len(placed):
-        with kind(path, create=True) as store:
+        store = kind(path, create=True)
+        with store:
             store.prepare(CLUSTER, "definition", LAYOUTS)
             store.steps = left.pop() if left else -1
             first = store.marks().get(PartitionId(0), 0)
