@@ -53,6 +53,20 @@ def test_tables_are_defined_beside_what_every_pipeline_says() -> None:
     assert more.tables.decoding.fields == (("a", "int"),)
 
 
+def test_a_target_of_tables_says_what_keeps_them() -> None:
+    def found(target: str) -> tuple[str, Path]:
+        text = TABLES.replace("target: tables.db", f"target: {target}")
+        parsed = parse_definition(text, directory=HOME)
+        return parsed.target_kind, parsed.target
+
+    assert found("sqlite:tables.db") == found("tables.db") == ("sqlite", HOME / "tables.db")
+    assert found("delta:tables") == ("delta", HOME / "tables")
+    assert found("delta:/srv/tables") == ("delta", Path("/srv/tables"))
+    assert found("./a:b") == ("sqlite", HOME / "a:b")
+    archive = parse_definition(LEAST.replace("target: ", "target: delta:"), directory=HOME)
+    assert archive.target == HOME / "delta:archive"
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -69,6 +83,18 @@ def test_tables_are_defined_beside_what_every_pipeline_says() -> None:
         (TABLES.replace("tables:", "archive:"), "tables is missing"),
         (TABLES + "transactionsPerBatch: 0", "transactionsPerBatch is 0; expected a number"),
         (LEAST.replace("127.0.0.1:7100", "waltz://h"), "cluster: "),
+        (
+            TABLES.replace("tables.db", "iceberg:t"),
+            "target is 'iceberg:t'; expected a path, sqlite",
+        ),
+        (TABLES.replace("tables.db", "'delta:'"), "target is 'delta:'; expected"),
+        (TABLES.replace("tables.db", "s3://b/t"), "target is 's3://b/t'; expected"),
+        (
+            TABLES.replace("tables.db", "delta:t")
+            + "report: {target: r.html, title: t, text: t,"
+            + " sections: [{title: t, text: t, query: SELECT 1}]}",
+            "report: a report needs tables in SQLite; the target is 'delta:t'",
+        ),
         (TABLES + "transactionsPerBatch: true", "transactionsPerBatch is True; expected"),
     ],
 )

@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 import waltz
 from tests.clusters import running_cluster
@@ -46,6 +47,9 @@ tables:
     measures: {{transactions: count(*), notes: count(note), first_at: min(at)}}
 """
 PARTITIONS = (PartitionId(0), PartitionId(1))
+NO_JSON = 9
+"""The header of data that cannot be decoded."""
+
 KEYS = (None, 1, 2, 3)
 
 
@@ -80,7 +84,8 @@ def log_of(cluster: str) -> list[tuple[int, int, int, dict[str, Any]]]:
             for columns in log.read(partition, 0, log.high_water_mark(partition) + 1):
                 for index, data in enumerate(columns.data):
                     place = (columns.first_transaction_id + index, partition)
-                    found.append((*place, int(columns.headers[index]), json.loads(bytes(data))))
+                    if (header := int(columns.headers[index])) != NO_JSON:
+                        found.append((*place, header, json.loads(bytes(data))))
     return sorted(found, key=lambda each: each[:2])
 
 
@@ -128,13 +133,43 @@ def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     assert verify(spark, access, definition).differences == ()
 
 
+def test_delta_tables_are_the_fold_of_the_log_and_can_be_read_without_us(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    text = FILE.format(cluster=cluster, undecodable="quarantine")
+    definition = parse_definition(text.replace("tables.db", "delta:tables"), directory=tmp_path)
+    path = str(tmp_path / "tables" / "balances")
+    move(cluster, 30, seed=7)
+    assert take_in(spark, access, definition).batches == 2
+    with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+        client.append(0, b"no JSON", header=NO_JSON)
+    assert take_in(spark, access, definition).undecodable == 1
+    assert lag(access, definition) == [
+        PartitionLag(PARTITIONS[0], 16, 16),
+        PartitionLag(PARTITIONS[1], 15, 15),
+    ]
+    proven = verify(spark, access, definition)
+    assert (proven.transactions, proven.undecodable, proven.differences) == (31, 1, ())
+    entries = log_of(cluster)
+    files = DeltaTable(path).file_uris()
+    found = spark.read.option("basePath", path).parquet(*files)
+    rows = found.select("account", "balance", "moves").collect()
+    assert {row[0]: (row[1], row[2]) for row in rows} == balances_of(entries)
+    DeltaTable(path).update({"balance": "balance + 1"}, predicate="account = 2")
+    (difference,) = verify(spark, access, definition).differences
+    assert (difference.table, difference.key) == ("balances", {"account": 2})
+    assert rebuild(spark, access, definition).transactions == 31
+    assert verify(spark, access, definition).differences == ()
+
+
 def test_what_cannot_be_decoded_is_named_or_put_aside(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:
     move(cluster, 4, seed=3)
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
         for data in (b"no JSON", b"", b"[1]", b'{"changes": 7}'):
-            client.append(1, data, header=9)
+            client.append(1, data, header=NO_JSON)
     access = LogAccess(cluster)
     failing = defined(cluster, tmp_path)
     with pytest.raises(

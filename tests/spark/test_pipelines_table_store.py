@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, folded, ranged
 from waltz.cluster.histories import Histories
 from waltz.cluster.log_history import LogHistory
 from waltz.errors import (
@@ -24,62 +25,8 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.table_store import (
-    Batch,
-    BlockFacts,
-    Column,
-    Layout,
-    Rows,
-    TableStore,
-)
-from waltz.spark.pipelines.tables import PLACES, Function, Measure, TableDefinition
+from waltz.spark.pipelines.table_store import Batch, BlockFacts, TableStore
 from waltz.types import PartitionId, TransactionId
-
-CLUSTER = UUID(int=1)
-FUNCTIONS: tuple[Function, ...] = ("count", "sum", "min", "max", "first", "last")
-LAYOUT = Layout(
-    TableDefinition(
-        "t",
-        (("a", "a"), ("b", "b")),
-        tuple(Measure(f"the_{each}", each, "x") for each in FUNCTIONS),
-    ),
-    (
-        Column("a", "TEXT"),
-        Column("b", "INTEGER"),
-        *(Column(f"the_{each}", "INTEGER") for each in FUNCTIONS),
-        *(Column(each, "INTEGER") for each in PLACES),
-    ),
-)
-Event = tuple[str | None, int | None, int | None, int, int]
-"""Keys a and b, value x, partition, transaction ID."""
-
-
-def folded(events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """The plain truth: each key's events in their order, all at once."""
-    groups: dict[tuple[Any, Any], list[Event]] = {}
-    for event in sorted(events, key=lambda each: (each[4], each[3])):
-        groups.setdefault(event[:2], []).append(event)
-    rows = []
-    for key, group in groups.items():
-        values = [each[2] for each in group if each[2] is not None]
-        rows.append(
-            (
-                *key,
-                len(group),
-                sum(values) if values else None,
-                min(values, default=None),
-                max(values, default=None),
-                group[0][2],
-                group[-1][2],
-                *group[0][3:],
-                *group[-1][3:],
-            )
-        )
-    return rows
-
-
-def batch(events: Sequence[Event], ranges: Sequence[TransactionRange] = ()) -> Batch:
-    return Batch(ranges, [], [Rows(LAYOUT, folded(events))])
 
 
 def contents(path: Path) -> list[tuple[Any, ...]]:
@@ -90,7 +37,7 @@ def contents(path: Path) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TableStore]:
     with TableStore(tmp_path / "t.db", create=True) as opened:
-        opened.prepare(CLUSTER, "definition", [LAYOUT])
+        opened.prepare(CLUSTER, "definition", LAYOUTS)
         yield opened
 
 
@@ -112,34 +59,11 @@ def test_batches_join_to_what_all_at_once_would_be(
     path = tmp_path_factory.getbasetemp() / f"{tmp}.db"
     bounds = [0, *sorted(cuts), len(placed)]
     with TableStore(path, create=True) as store:
-        store.prepare(CLUSTER, "definition", [LAYOUT])
+        store.prepare(CLUSTER, "definition", LAYOUTS)
         for first, end in pairwise(bounds):
             store.add(batch(placed[first:end]))
     assert sorted(contents(path), key=repr) == sorted(folded(placed), key=repr)
     path.unlink()
-
-
-def ranged(first: int, end: int) -> TransactionRange:
-    return TransactionRange(PartitionId(0), TransactionId(first), TransactionId(end))
-
-
-def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:
-    taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
-    store.add(taken)
-    with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*partition 0 to 4, not to -1"):
-        store.add(taken)
-    assert store.marks() == {0: 5}
-    assert contents(store.path) == folded([("k", 0, 7, 0, 0)])
-
-
-def test_a_batch_that_fails_leaves_nothing_behind(store: TableStore) -> None:
-    greatest = (1 << 63) - 1
-    store.add(batch([("k", 0, greatest, 0, 0)], [ranged(0, 1)]))
-    before = contents(store.path)
-    with pytest.raises(CorruptionError, match=r"^WALTZ-2015 .*REAL value in INTEGER column"):
-        store.add(batch([("j", 0, 1, 0, 1), ("k", 0, 1, 0, 2)], [ranged(1, 3)]))
-    assert contents(store.path) == before
-    assert store.marks() == {0: 1}
 
 
 def test_digests_of_a_block_add_up_in_any_order(store: TableStore, tmp_path: Path) -> None:
@@ -149,7 +73,7 @@ def test_digests_of_a_block_add_up_in_any_order(store: TableStore, tmp_path: Pat
     for digest in (7, -3, -9):
         store.add(Batch([], [facts(digest)], []))
     with TableStore(tmp_path / "other.db", create=True) as other:
-        other.prepare(CLUSTER, "definition", [LAYOUT])
+        other.prepare(CLUSTER, "definition", LAYOUTS)
         for digest in (-9, 7, -3):
             other.add(Batch([], [facts(digest)], []))
         assert store.blocks() == other.blocks() == {(1, 3): (6, f"{(1 << 64) - 5:x}")}
@@ -175,16 +99,6 @@ def test_a_commit_reads_no_more_blocks_than_it_changes(store: TableStore) -> Non
     assert steps_of_a_commit(2999) <= few + 20
 
 
-def test_what_is_read_in_a_snapshot_is_of_one_moment(store: TableStore) -> None:
-    store.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 5)]))
-    with store.snapshot():
-        before = store.marks(), list(store.rows(LAYOUT))
-        with TableStore(store.path, create=False) as run:
-            run.add(batch([("k", 0, 7, 0, 9)], [ranged(5, 10)]))
-        assert (store.marks(), list(store.rows(LAYOUT))) == before
-    assert store.marks() == {0: 10}
-
-
 def test_the_last_transaction_that_rows_mention_and_what_was_put_aside_can_be_read(
     store: TableStore,
 ) -> None:
@@ -205,7 +119,7 @@ def test_tables_made_anew_take_the_old_ones_place_at_once(
     reader.execute("BEGIN")
     before = reader.execute("SELECT * FROM t").fetchall()
     with TableStore(tmp_path / "fresh.db", create=True) as fresh:
-        fresh.prepare(CLUSTER, "another definition", [LAYOUT])
+        fresh.prepare(CLUSTER, "another definition", LAYOUTS)
         fresh.add(batch([("new", 0, 1, 0, 0)], [ranged(0, 9)]))
         store.replace_by(fresh)
     assert reader.execute("SELECT * FROM t").fetchall() == before
@@ -229,16 +143,16 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
         database.execute("CREATE TABLE mine (a)")
     with TableStore(path, create=True) as store:
         with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no pipeline made"):
-            store.prepare(CLUSTER, "definition", [LAYOUT])
+            store.prepare(CLUSTER, "definition", LAYOUTS)
         with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no derived tables"):
             store.expect(CLUSTER)
 
 
 def test_another_cluster_or_definition_is_refused(store: TableStore) -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2003 .*of cluster 0"):
-        store.prepare(UUID(int=2), "definition", [LAYOUT])
+        store.prepare(UUID(int=2), "definition", LAYOUTS)
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1009 .*another definition.*rebuild"):
-        store.prepare(CLUSTER, "another", [LAYOUT])
+        store.prepare(CLUSTER, "another", LAYOUTS)
     store.expect(CLUSTER)
 
 
@@ -255,7 +169,7 @@ def test_tables_beyond_the_point_of_a_restore_are_refused_and_others_follow_on(
         return [TransactionRange(PartitionId(0), TransactionId(first), TransactionId(end))]
 
     with TableStore(path, create=True) as store:
-        store.prepare(CLUSTER, "f", [LAYOUT])
+        store.prepare(CLUSTER, "f", LAYOUTS)
         store.add(batch([("a", 1, 1, 0, 0)], span(0, 5)))
         assert store.history() is None
         store.expect_history(Histories(CLUSTER))
@@ -280,7 +194,7 @@ def test_tables_beyond_the_point_of_a_restore_are_refused_and_others_follow_on(
 def test_a_log_without_a_restore_leaves_no_trace_in_the_database(tmp_path: Path) -> None:
     """Earlier releases go on with it."""
     with TableStore(tmp_path / "t.db", create=True) as store:
-        store.prepare(CLUSTER, "f", [LAYOUT])
+        store.prepare(CLUSTER, "f", LAYOUTS)
         store.add(batch([("a", 1, 1, 0, 0)]))
     with sqlite3.connect(tmp_path / "t.db") as database:
         names = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}

@@ -10,10 +10,11 @@ spark:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import yaml
 
@@ -36,6 +37,10 @@ KINDS: Final = {
 
 BATCH_TRANSACTIONS: Final = 250_000
 BATCH_TRANSACTIONS_MAX: Final = 100_000_000
+TargetKind = Literal["sqlite", "delta"]
+SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
+"""A target with what keeps the tables."""
+
 TLS_KEYS: Final = ("ca", "cert", "key")
 
 
@@ -43,8 +48,9 @@ TLS_KEYS: Final = ("ca", "cert", "key")
 class PipelineDefinition:
     """The content of a definition file.
 
-    target              the archive's directory, the database of the tables, or the file for the
-                        result of an audit.
+    target              the archive's directory, the database or directory of the tables, or the
+                        file for the result of an audit.
+    target_kind         what keeps the tables.
     partitions          None for all of them.
     spark               Spark's settings.
     tables              None for an archive.
@@ -63,6 +69,7 @@ class PipelineDefinition:
     archive: Path | None = None
     batch_transactions: int = BATCH_TRANSACTIONS
     report: ReportDefinition | None = None
+    target_kind: TargetKind = "sqlite"
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -96,10 +103,17 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     tls = expect_mapping("tls", given.get("tls", {}), TLS_KEYS)
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))
+    target_kind, target = _target(kind, str(given["target"]))
+    if target_kind != "sqlite" and "report" in given:
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
+            f" {given['target']!r}"
+        )
     return PipelineDefinition(
         kind=kind,
         cluster=cluster,
-        target=directory / str(given["target"]),
+        target=directory / target,
+        target_kind=target_kind,
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
         tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
         spark={key: _spark_text(value) for key, value in spark.items()},
@@ -108,6 +122,20 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         report=parse_report(given["report"], directory) if "report" in given else None,
         batch_transactions=_batch_transactions(given.get("transactionsPerBatch")),
     )
+
+
+def _target(kind: str, text: str) -> tuple[TargetKind, str]:
+    """Return what keeps the tables, and where."""
+    found = SCHEME.fullmatch(text)
+    if kind != "tables" or found is None:
+        return "sqlite", text
+    scheme, place = found.groups()
+    if scheme not in ("sqlite", "delta") or not place or place.startswith("//"):
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH or delta:PATH,"
+            " on a disk of the machine that runs the pipeline"
+        )
+    return ("delta" if scheme == "delta" else "sqlite"), place
 
 
 def _batch_transactions(found: object) -> int:

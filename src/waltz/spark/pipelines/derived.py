@@ -33,6 +33,7 @@ from waltz.spark.pipelines.frames import (
     kept,
     read_log,
 )
+from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import (
     BLOCK_TRANSACTIONS,
     Batch,
@@ -87,10 +88,14 @@ class _Log:
         assert self.definition.tables is not None
         return self.definition.tables
 
-    def batches(self, start: NextIds) -> Iterator[tuple[Progress, Progress]]:
-        """Yield the beginning and the end of each batch."""
-        progress = Progress(self.cluster_key, start)
+    def batches(self, start: NextIds, planned: NextIds) -> Iterator[tuple[Progress, Progress]]:
+        """Yield the beginning and the end of each batch; the first one ends where it was
+        `planned`."""
+        before = Progress(self.cluster_key, start)
+        progress = Progress(self.cluster_key, {**start, **planned})
         ends = available(progress, self.ends, fail_on_data_loss=True)
+        if planned:
+            yield before, progress
         while any(progress.next_id(each) < end for each, end in ends.items()):
             reached = admit(progress, ends, self.definition.batch_transactions)
             after = Progress(self.cluster_key, {**progress.next_ids, **reached})
@@ -173,7 +178,7 @@ def take_in(
     """
     log = _open(spark, access, definition)
     watch.log_has(log.ends)
-    with TableStore(definition.target, create=True) as store:
+    with open_tables(definition, create=True) as store:
         return _fill(log, store, judged_layouts(spark, log.tables), watch)
 
 
@@ -183,7 +188,7 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     Raises NotFoundError: there are none to replace; otherwise as `take_in`.
     """
     log = _open(spark, access, definition)
-    with TableStore(definition.target, create=False) as store, _scratch(store.path) as fresh:
+    with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)
         report = _fill(log, fresh, judged_layouts(spark, log.tables))
         store.replace_by(fresh)
@@ -194,7 +199,7 @@ def lag(access: LogAccess, definition: PipelineDefinition) -> list[PartitionLag]
     """Return how far the tables are, per partition. Raises as `take_in`."""
     histories, ends = _ends(access, definition)
     cluster_key = histories.cluster_key
-    with TableStore(definition.target, create=False) as store:
+    with open_tables(definition, create=False) as store:
         store.expect(cluster_key)
         store.expect_history(histories)
         marks = store.marks()
@@ -220,7 +225,7 @@ def _fill(
     store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
     store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
-    for start, end in log.batches(store.marks()):
+    for start, end in log.batches(store.marks(), store.planned()):
         began = time.monotonic()
         batch = log.batch(start, end, layouts)
         read = time.monotonic()
@@ -235,13 +240,13 @@ def _fill(
 
 
 @contextmanager
-def _scratch(beside: Path) -> Iterator[TableStore]:
-    """Yield a database that is gone after the block, on the same disk as the one it is for."""
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory,
-        TableStore(Path(directory) / "tables.db", create=True) as store,
-    ):
-        yield store
+def _scratch(definition: PipelineDefinition) -> Iterator[TableStore]:
+    """Yield tables that are gone after the block, on the same disk as those they are for."""
+    beside = definition.target
+    with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
+        scratch = replace(definition, target=Path(directory) / "tables")
+        with open_tables(scratch, create=True) as store:
+            yield store
 
 
 def _blocks(frame: DataFrame) -> list[BlockFacts]:

@@ -42,6 +42,7 @@ from waltz.spark.pipelines.fold import (
     stored,
 )
 from waltz.spark.pipelines.frames import CORRUPT, DIGEST, decoded, judged_layouts, kept, read_log
+from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import BLOCK_TRANSACTIONS, Layout, TableStore
 from waltz.spark.pipelines.tables import TableDefinition, TablesDefinition
 from waltz.spark.tasks import LogAccess
@@ -98,7 +99,7 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
         histories = log.histories
     assert definition.tables is not None
     with (
-        TableStore(definition.target, create=False) as store,
+        open_tables(definition, create=False) as store,
         store.snapshot(),
         _scratch(definition.target) as scratch,
     ):

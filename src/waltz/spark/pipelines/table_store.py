@@ -152,7 +152,7 @@ class TableStore:
                 row = (FORMAT, str(cluster_key), fingerprint)
                 database.execute("INSERT INTO waltz_source VALUES (?, ?, ?)", row)
                 for each in layouts:
-                    _create(database, each)
+                    create_table(database, each)
             self._expect(cluster_key, fingerprint)
 
     def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
@@ -189,6 +189,11 @@ class TableStore:
         """Return the next transaction to take in of each partition."""
         return dict(self._rows("SELECT * FROM waltz_marks ORDER BY partition"))
 
+    def planned(self) -> Mapping[PartitionId, TransactionId]:
+        """Return the ends of the batch that a run has begun and not finished: none in SQLite, which
+        takes a batch whole."""
+        return {}
+
     def blocks(self) -> dict[tuple[int, int], tuple[int, str]]:
         """Return transactions and digest of each block, by partition and block."""
         found = self._rows("SELECT * FROM waltz_blocks ORDER BY partition, block")
@@ -206,10 +211,10 @@ class TableStore:
 
     def rows(self, layout: Layout) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table, in the order of its columns."""
-        names = ", ".join(_quoted(each.name) for each in layout.columns)
+        names = ", ".join(quoted(each.name) for each in layout.columns)
         with self._errors_named():
             yield from self._database.execute(
-                f"SELECT {names} FROM {_quoted(layout.definition.name)}"
+                f"SELECT {names} FROM {quoted(layout.definition.name)}"
             )
 
     def last_mentioned(self, table: str) -> list[tuple[int, int]]:
@@ -220,7 +225,7 @@ class TableStore:
             else ("last_partition", "last_transaction_id")
         )
         with self._errors_named():
-            return self._rows(f"SELECT {partition}, max({last}) FROM {_quoted(table)} GROUP BY 1")
+            return self._rows(f"SELECT {partition}, max({last}) FROM {quoted(table)} GROUP BY 1")
 
     def undecodable(self, partition: int, first: int, end: int) -> list[tuple[Any, ...]]:
         """Return the transactions put aside of a range, in order."""
@@ -247,25 +252,31 @@ class TableStore:
         CorruptionError: the database does not take it (a sum beyond 64 bits, a full disk).
         """
         with self._transaction() as database:
-            marks = self.marks()
-            for each in batch.ranges:
-                if marks.get(each.partition_id, 0) != each.first:
-                    raise VersionConflictError(
-                        f"{TABLES_CONFLICT} {self.path} has partition {each.partition_id} to"
-                        f" {marks.get(each.partition_id, 0) - 1}, not to {each.first - 1}: another"
-                        " run has added to it; run again"
-                    )
-            self._follow(database, batch.history)
+            self._expect_start(batch.ranges)
             for rows in batch.tables:
-                _join(database, rows)
-            self._add_blocks(database, batch.blocks)
-            database.executemany(
-                "INSERT INTO waltz_undecodable VALUES (?, ?, ?, ?)", batch.undecodable
-            )
-            database.executemany(
-                "INSERT OR REPLACE INTO waltz_marks VALUES (?, ?)",
-                [(each.partition_id, each.end) for each in batch.ranges],
-            )
+                join_rows(database, rows)
+            self._add_facts(database, batch)
+
+    def _expect_start(self, ranges: Iterable[TransactionRange]) -> None:
+        """Check that `ranges` begin at the marks. Raises VersionConflictError."""
+        marks = self.marks()
+        for each in ranges:
+            if marks.get(each.partition_id, 0) != each.first:
+                raise VersionConflictError(
+                    f"{TABLES_CONFLICT} {self.path} has partition {each.partition_id} to"
+                    f" {marks.get(each.partition_id, 0) - 1}, not to {each.first - 1}: another"
+                    " run has added to it; run again"
+                )
+
+    def _add_facts(self, database: sqlite3.Connection, batch: Batch) -> None:
+        """Note all of a batch except the rows of its tables. Raises sqlite3.Error."""
+        self._follow(database, batch.history)
+        self._add_blocks(database, batch.blocks)
+        database.executemany("INSERT INTO waltz_undecodable VALUES (?, ?, ?, ?)", batch.undecodable)
+        database.executemany(
+            "INSERT OR REPLACE INTO waltz_marks VALUES (?, ?)",
+            [(each.partition_id, each.end) for each in batch.ranges],
+        )
 
     def _follow(self, database: sqlite3.Connection, history: UUID | None) -> None:
         """Note, in the transaction that takes in what is new, of which history that is."""
@@ -283,12 +294,12 @@ class TableStore:
         try:
             with self._transaction() as database:
                 for (name,) in self._rows(_TABLES.format("main")):
-                    database.execute(f"DROP TABLE {_quoted(name)}")
+                    database.execute(f"DROP TABLE {quoted(name)}")
                 made = "SELECT sql FROM fresh.sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"
                 for (statement,) in self._rows(made):
                     database.execute(statement)
                 for (name,) in self._rows(_TABLES.format("fresh")):
-                    table = _quoted(name)
+                    table = quoted(name)
                     database.execute(f"INSERT INTO main.{table} SELECT * FROM fresh.{table}")
         finally:
             self._database.execute("DETACH fresh")
@@ -357,22 +368,25 @@ class TableStore:
 _TABLES: Final = "SELECT name FROM {}.sqlite_schema WHERE type = 'table' ORDER BY rowid"
 
 
-def _create(database: sqlite3.Connection, layout: Layout) -> None:
+def create_table(database: sqlite3.Connection, layout: Layout) -> None:
+    """Make a table without rows. Raises sqlite3.Error."""
     name = layout.definition.name
-    columns = ", ".join(f"{_quoted(each.name)} {each.type}" for each in layout.columns)
-    database.execute(f"CREATE TABLE {_quoted(name)} ({columns}) STRICT")
+    columns = ", ".join(f"{quoted(each.name)} {each.type}" for each in layout.columns)
+    database.execute(f"CREATE TABLE {quoted(name)} ({columns}) STRICT")
     database.execute(
-        f"CREATE UNIQUE INDEX {_quoted('waltz_keys_of_' + name)}"
-        f" ON {_quoted(name)} ({_identity(layout.definition)})"
+        f"CREATE UNIQUE INDEX {quoted('waltz_keys_of_' + name)}"
+        f" ON {quoted(name)} ({_identity(layout.definition)})"
     )
 
 
-def _join(database: sqlite3.Connection, rows: Rows) -> None:
-    definition, table = rows.layout.definition, _quoted(rows.layout.definition.name)
+def join_rows(database: sqlite3.Connection, rows: Rows) -> None:
+    """Join the rows of a batch with those of their table. Raises sqlite3.Error: a sum beyond 64
+    bits."""
+    definition, table = rows.layout.definition, quoted(rows.layout.definition.name)
     taken = ", ".join(
         [
             *(
-                f"{_quoted(each.name)} = {_joined(table, each.name, each.function)}"
+                f"{quoted(each.name)} = {_joined(table, each.name, each.function)}"
                 for each in definition.measures
             ),
             *(
@@ -381,7 +395,7 @@ def _join(database: sqlite3.Connection, rows: Rows) -> None:
             ),
         ]
     )
-    names = ", ".join(_quoted(each.name) for each in rows.layout.columns)
+    names = ", ".join(quoted(each.name) for each in rows.layout.columns)
     places = ", ".join("?" for _ in rows.layout.columns)
     database.executemany(
         f"INSERT INTO {table} ({names}) VALUES ({places})"
@@ -393,7 +407,7 @@ def _join(database: sqlite3.Connection, rows: Rows) -> None:
 def _identity(definition: TableDefinition) -> str:
     """Return the expression that identifies rows: SQLite takes two NULLs for different, and a key
     may be one."""
-    return ", ".join(f"ifnull({_quoted(name)}, x'')" for name, _ in definition.keys)
+    return ", ".join(f"ifnull({quoted(name)}, x'')" for name, _ in definition.keys)
 
 
 def _joined(table: str, name: str, function: Function) -> str:
@@ -404,12 +418,13 @@ def _joined(table: str, name: str, function: Function) -> str:
         return f"{new} {sign} {old}"
 
     return _JOINS[function].format(
-        old=f"{table}.{_quoted(name)}",
-        new=f"excluded.{_quoted(name)}",
+        old=f"{table}.{quoted(name)}",
+        new=f"excluded.{quoted(name)}",
         earlier=compared("<", "first"),
         later=compared(">", "last"),
     )
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as it stands in a statement."""
     return f'"{name}"'

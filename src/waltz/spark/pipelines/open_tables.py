@@ -1,0 +1,17 @@
+"""Opens derived tables by what keeps them."""
+
+from __future__ import annotations
+
+from waltz.spark.pipelines.definition import PipelineDefinition
+from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.table_store import TableStore
+
+
+def open_tables(definition: PipelineDefinition, *, create: bool) -> TableStore:
+    """Return the tables at the definition's target, to be closed.
+
+    Raises NotFoundError: there are none, and they are not to be made; ConfigurationError: a package
+    is missing.
+    """
+    kind = DeltaTables if definition.target_kind == "delta" else TableStore
+    return kind(definition.target, create=create)

@@ -1,0 +1,40 @@
+"""Takes batches into Delta tables until it is done, to be killed at any moment.
+
+python -m tests.spark.killed_tables DIRECTORY BATCHES
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, ranged
+from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.table_store import BlockFacts
+from waltz.types import PartitionId
+
+PER_BATCH = 10
+
+
+def event(transaction_id: int) -> Event:
+    """Return the only row of a transaction."""
+    return (f"k{transaction_id % 7}", transaction_id % 3, transaction_id, 0, transaction_id)
+
+
+def main(directory: Path, batches: int) -> None:
+    with DeltaTables(directory, create=True) as store:
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+        while (first := store.marks().get(PartitionId(0), 0)) < batches * PER_BATCH:
+            end = store.planned().get(PartitionId(0), first + PER_BATCH)
+            store.add(
+                batch(
+                    [event(each) for each in range(first, end)],
+                    [ranged(first, end)],
+                    [BlockFacts(PartitionId(0), 0, end - first, first + 1)],
+                )
+            )
+            print(end, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

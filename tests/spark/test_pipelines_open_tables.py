@@ -1,0 +1,39 @@
+"""The target of a definition leads to what keeps its tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from waltz.errors import ConfigurationError, NotFoundError
+from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind
+from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.open_tables import open_tables
+from waltz.spark.pipelines.table_store import TableStore
+
+
+def defined(kind: TargetKind, target: Path) -> PipelineDefinition:
+    return PipelineDefinition("tables", "127.0.0.1:7100", target, target_kind=kind)
+
+
+def test_each_kind_of_target_is_opened_as_what_it_is(tmp_path: Path) -> None:
+    kinds: tuple[tuple[TargetKind, type[TableStore]], ...] = (
+        ("sqlite", TableStore),
+        ("delta", DeltaTables),
+    )
+    for name, kind in kinds:
+        with pytest.raises(NotFoundError, match=r"^WALTZ-2015 .*run the pipeline"):
+            open_tables(defined(name, tmp_path / name), create=False)
+        with open_tables(defined(name, tmp_path / name), create=True) as store:
+            assert type(store) is kind
+
+
+def test_delta_tables_without_their_package_are_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(ConfigurationError, match=r"deltalake is missing: run `pip install '\."):
+        open_tables(defined("delta", tmp_path / "tables"), create=True)
+    assert not (tmp_path / "tables").exists()
