@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
         print(f"the long tests of share {share}: make test-share SHARE={share} runs them again")
     if file is not None:
         config.pluginmanager.register(Recorder(file))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what is collected stays until the end, and neither the
+    collection nor any test has to walk through thousands of tests to find no garbage there."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
