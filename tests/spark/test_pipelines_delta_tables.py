@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
-from waltz.spark.pipelines.delta_tables import BUCKET, DeltaTables
+from waltz.spark.pipelines.delta_tables import BUCKET, BUCKETS, DeltaTables
 from waltz.spark.pipelines.table_store import BlockFacts, TableStore
 from waltz.types import PartitionId, TransactionId
 
@@ -148,11 +149,11 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
             except Killed:
                 continue
             first = end
-    with kind(path, create=False) as store, store.snapshot():
-        assert contents(store) == truth(placed)
-        assert store.marks() == {0: len(placed)}
-        assert store.planned() == {}
-        assert store.blocks() == {(0, 0): (len(placed), f"{sum(range(len(placed))):x}")}
+    with kind(path, create=False) as found, found.snapshot():
+        assert contents(found) == truth(placed)
+        assert found.marks() == {0: len(placed)}
+        assert found.planned() == {}
+        assert found.blocks() == {(0, 0): (len(placed), f"{sum(range(len(placed))):x}")}
 
 
 def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:
@@ -270,7 +271,10 @@ def test_a_table_that_somebody_else_put_back_or_wrote_to_is_refused(delta: Delta
     stale = DeltaTable(delta.directory / "t")
     path = delta.directory / "t"
     content = stale.to_pyarrow_table()
-    write_deltalake(path, content, mode="append")
+    others = pa.array([(content[BUCKET][0].as_py() + 1) % BUCKETS], pa.int32())
+    # Into another bucket: delta-rs alone would see no conflict.
+    place = content.column_names.index(BUCKET)
+    write_deltalake(path, content.set_column(place, BUCKET, others), mode="append")
     with (
         pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*another writer"),
         delta._delta_errors_named(),
