@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +32,19 @@ def running_node(log: Path, *arguments: str) -> Iterator[None]:
     finally:
         node.terminate()
         node.communicate(timeout=60)
+
+
+@contextmanager
+def running_pipeline(log: Path, *arguments: str) -> Iterator[None]:
+    """Run a pipeline, which ends by a signal only, until the block ends."""
+    with log.open("w") as file:
+        command = (sys.executable, "-m", "waltz.cli.main", "pipeline", "run", *arguments)
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def scrape(port: int) -> str:
@@ -81,8 +96,8 @@ def observed(cluster: RunningCluster, directory: Path) -> str:
         'spark: {spark.master: "local[1]"}\n'
     )
     with ExitStack() as nodes:
-        derives = ("pipeline", "run", str(pipeline), "--every", "60", "--http-address", address[7])
-        nodes.enter_context(running_node(directory / "pipeline.log", *derives))
+        derives = (str(pipeline), "--every", "60", "--http-address", address[7])
+        nodes.enter_context(running_pipeline(directory / "pipeline.log", *derives))
         nodes.enter_context(running_node(directory / "server.log", *server))
         archiver = ("archive", "run", str(archive))
         nodes.enter_context(running_node(directory / "archive.log", *archiver))
