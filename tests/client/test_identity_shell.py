@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
+from waltz.client.appends import request_numbers
 from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.partitions.client_partition_events import ClientIdRunsOut
@@ -22,7 +23,9 @@ LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
 
 @pytest.fixture
 def near_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients begin 40 appends before the end of the client ID that they get first."""
+    """Clients begin 40 appends before the end of the client ID that they get first, and ask for the
+    next one 20 later: the first appends are made under the first client ID, however long the client
+    is kept from sending."""
     start = ClientIdentity.__init__
 
     def started(self: Any, *arguments: Any) -> None:
@@ -30,6 +33,7 @@ def near_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
         self._sequence_numbers = {PartitionId(number): LAST - 40 for number in range(2)}
 
     monkeypatch.setattr(ClientIdentity, "__init__", started)
+    monkeypatch.setattr(request_numbers, "CLIENT_ID_RENEWAL_SHARE", (LAST - 20) / LAST)
 
 
 def logged(cluster: InMemoryCluster, partition_id: int, end: int) -> list[tuple[bytes, bytes]]:
