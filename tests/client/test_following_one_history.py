@@ -297,6 +297,22 @@ def test_an_application_whose_mark_has_moved_is_asked_again() -> None:
         load_mark(Moving(), histories, P0, 1)
 
 
+def test_one_partition_beyond_the_point_is_enough_before_anything_is_taken_over() -> None:
+    """Applications are restored as a whole: none of their partitions goes on alone (99003101)."""
+    callbacks = Keeping()
+    callbacks.marks = {0: FORK - 1, 1: FORK}
+    callbacks.histories = dict.fromkeys((0, 1), CLUSTER_KEY)
+    both = LogHistory(
+        UUID(int=79), 1, {P0: TransactionId(FORK), PartitionId(1): TransactionId(FORK)}
+    )
+    histories = Histories(CLUSTER_KEY, (both,))
+    with pytest.raises(HistoryChangedError, match=f"partition 1 of history {CLUSTER_KEY} through"):
+        load_mark(callbacks, histories, P0, 2)
+    assert set(callbacks.histories.values()) == {CLUSTER_KEY}
+    callbacks.marks[1] = FORK - 1
+    assert load_mark(callbacks, histories, P0, 2) == (FORK - 1, UUID(int=79))
+
+
 def test_an_application_that_keeps_no_history_may_be_wrapped() -> None:
     class Wrapping(Recorder):
         def get_client_high_water_mark(self, partition_id: PartitionId) -> TransactionId:

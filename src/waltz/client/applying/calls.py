@@ -88,9 +88,15 @@ def load_mark(
 
     def check_others() -> None:
         """One partition that may not go on is enough: none of the others does."""
-        seen: Mapping[PartitionId, int] = getattr(callbacks, "seen_high_water_marks", {})
+        seen: Mapping[PartitionId, int] | None = getattr(callbacks, "seen_high_water_marks", None)
         for other in map(PartitionId, range(partition_count)):
-            histories.check(other, callbacks.get_client_history(other), seen.get(other))
+            history = callbacks.get_client_history(other)
+            applied: int | None = None
+            if seen is not None:
+                applied = seen.get(other)
+            elif histories.restores:
+                applied = callbacks.get_client_high_water_mark(other)
+            histories.check(other, history, applied)
 
     current = histories.current
     stored = callbacks.get_client_history(partition_id)
