@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from proofs.bugs.bug import Bug, Scene
@@ -17,8 +16,6 @@ from waltz.client.applying import calls
 from waltz.client.partitions.client_partition import ClientPartition
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.connections import sources_shell
-from waltz.connections.pending_requests import MarkArrived
-from waltz.connections.requests_shell import Requests
 from waltz.host import ANY_VERSION
 from waltz.reader.followed_feed import FeedCursor
 from waltz.server.clients import directory_shell
@@ -161,15 +158,6 @@ def _telling_nobody(end: Callable[..., None]) -> Callable[..., None]:
     return ended
 
 
-def _answering_all(perform: Callable[..., None]) -> Callable[..., None]:
-    def performed(self: Any, effect: Any) -> None:
-        if isinstance(effect, MarkArrived):
-            effect = replace(effect, number=1 << 62)
-        perform(self, effect)
-
-    return performed
-
-
 CLIENT_BUGS: Final = (
     Bug(
         name="a lost connection is taken for not written",
@@ -290,14 +278,6 @@ CLIENT_BUGS: Final = (
         workloads=("slow_consumer",),
         plans=("none",),
         caught=Scene(1, "slow_consumer", "none"),
-    ),
-    Bug(
-        name="a mark that was asked for before a call answers that call",
-        breaks="marks are as of the call",
-        patches=(Patch(Requests, "_perform", _answering_all),),
-        workloads=("append",),
-        plans=("none",),
-        caught=Scene(3, "append", "none"),
     ),
     Bug(
         name="two clients may get one ID",
