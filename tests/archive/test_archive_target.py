@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
 
@@ -81,6 +82,18 @@ def test_a_directory_is_made_only_if_asked_for(tmp_path: Path) -> None:
         open_target(f"file://{tmp_path}/a%20b")
     open_target(f"file://{tmp_path}/a%20b", create=True)
     assert (tmp_path / "a b").stat().st_mode & 0o777 == 0o700
+
+
+def test_openers_that_race_all_find_the_directory_that_one_of_them_makes(tmp_path: Path) -> None:
+    together = Barrier(4)
+
+    def opened(number: int) -> str:
+        together.wait()
+        return open_target(f"file://{tmp_path}/{number}", create=True).url
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(200):
+            assert len(set(pool.map(opened, [number] * 4))) == 1
 
 
 def test_nothing_is_left_in_staging(tmp_path: Path) -> None:

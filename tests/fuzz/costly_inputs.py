@@ -205,6 +205,10 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
     ),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
+    "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
+    "src/waltz/spark/pipelines/definition.py:SCHEME": (
+        repeated("a"), framed("a:", "\n"), repeated("a:"),
+    ),
     "src/waltz/spark/pipelines/expressions.py:CLOCK": (
         framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),
     ),
@@ -213,6 +217,7 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed(" " * 1000 + "count_if (", ") "), repeated("count_"),
     ),
     "src/waltz/spark/pipelines/tables.py:NAME": (repeated("_"), repeated("a", "!")),
+    "src/waltz/spark/spark_options.py:DURATION": (repeated("1"), framed("1", "ms")),
     "src/waltz/spark/spark_session.py:_properties": (
         framed("a", " "), framed("a", "="), repeated("a:"),
     ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -237,12 +237,20 @@ def open_target(url: str, *, create: bool = False, attempts_max: int = ATTEMPTS_
         if parts.netloc not in {"", "localhost"} or not path.strip("/"):
             raise ConfigurationError(f"no directory in {url!r}; expected file:///directory")
         directory = str(PurePosixPath(path))
-        if not RealDisk().exists(directory):
-            if not create:
-                raise ConfigurationError(f"there is no directory {directory}: is it mounted?")
-            RealDisk().make_directory(directory)
-            RealDisk().sync_directory(str(PurePosixPath(directory).parent))
+        if create:
+            _make_root(directory)
+        elif not RealDisk().exists(directory):
+            raise ConfigurationError(f"there is no directory {directory}: is it mounted?")
         return DirectoryTarget(shown, LocalStore(directory), directory)
+
+
+def _make_root(directory: str) -> None:
+    with suppress(FileExistsError):  # it may be there, or another process makes it just now
+        RealDisk().make_directory(directory)
+    # A process that was killed may have made the directory without syncing its name. Where the
+    # parent may not be read, somebody else made the directory, and long ago.
+    with suppress(PermissionError):
+        RealDisk().sync_directory(str(PurePosixPath(directory).parent))
 
 
 def _retries(attempts_max: int) -> RetryConfig:

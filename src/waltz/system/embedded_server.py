@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -186,7 +187,8 @@ class EmbeddedCoordinatorServer:
     def _load(self) -> None:
         lock_path = f"{self._path}.lock"
         try:
-            if not self._disk.exists(lock_path):
+            # If another process makes it first, one of the two finds it locked.
+            with suppress(FileExistsError):
                 self._disk.open(lock_path, create=True).close()
             self._unlock = self._disk.lock(lock_path)
             self._tree = load_tree(self._disk, self._path)
