@@ -114,7 +114,9 @@ class Recording:
 
 
 def many(client: Recording, **values: Any) -> ClientRound:
-    shape = workload("append_many", **{"partitions": 2, "batch": 10, "window": 3} | values)
+    """Make ten calls: with a rate as many are due, however late they are made."""
+    usual = {"partitions": 2, "batch": 10, "window": 3, "rate": 2_000}
+    shape = workload("append_many", **usual | values)
     ways = ManyAtATime(client, shape, 0, lambda count: None)  # type: ignore[arg-type]
     return write(ways, shape, 7, time.monotonic_ns(), 0.05, is_counted=True)
 
