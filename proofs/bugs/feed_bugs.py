@@ -125,7 +125,7 @@ FEED_BUGS: Final = (
         patches=(Patch(Feeds, "resume", forgotten),),
         workloads=("slow_consumer",),
         plans=("partial_partition", "pauses"),
-        caught=Scene(24, "slow_consumer", "partial_partition"),
+        caught=Scene(1005, "slow_consumer", "partial_partition"),
     ),
     Bug(
         name="an outcome is looked for among the newest records only",

@@ -173,7 +173,7 @@ STORAGE_BUGS: Final = (
         patches=(Patch(SegmentChain, "truncate", _cutting(1)),),
         workloads=("bank",),
         plans=("swizzle",),
-        caught=Scene(30, "bank", "swizzle"),
+        caught=Scene(1011, "bank", "swizzle"),
     ),
     Bug(
         name="a truncation leaves one record too many",
