@@ -87,8 +87,6 @@ MEANINGS: Final[dict[str, str]] = {
     "column_not_added": "A column is missing in the application's table and could not be added.",
     "copies_differ": "Two storage nodes hold different records; nothing of the partition is"
     " archived from there on.",
-    "histories_unknown": "A server of an earlier release, or of the original, is talked to while"
-    " the coordinator does not say whether the log was restored.",
     "mark_unknown": "No server told a partition's high-water mark; nothing of it is archived now.",
     "object_swept": "An object of the archive was removed that no manifest names.",
     "object_written": "Records were written into the archive; no manifest names them yet.",

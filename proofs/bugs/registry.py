@@ -72,7 +72,7 @@ OPEN: Final[dict[str, Open]] = {
         "harmless as the client is built: answers and feed come on one connection, and an answer is"
         " taken in fewer turns of the loop than what is fed after it, so that no call that sees the"
         " latter applied can be given the former. In 30 runs it gave 1,484 of 2,466 marks to later"
-        " calls, none of them too low. It was found in 4, 8 and 7 runs when answers took more turns;"
+        " calls, none too low. It was found in 4, 8 and 7 runs when answers took more turns;"
         " `tests/connections/test_pending_requests.py` holds the rule by value",
     ),
     "a server that has lost a partition says where its log ends": Open(

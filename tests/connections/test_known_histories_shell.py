@@ -24,7 +24,7 @@ ONE, TWO = (
 )
 FIRST, BOTH = Histories(CLUSTER_KEY, (ONE,)), Histories(CLUSTER_KEY, (ONE, TWO))
 
-Otherwise = Callable[[], Awaitable[Histories | None]]
+Otherwise = Callable[[], Awaitable[Histories]]
 
 
 class Learner:
@@ -90,9 +90,11 @@ def test_what_the_owner_refuses_is_refused_each_time() -> None:
 
 
 @pytest.mark.parametrize("codec", [CLIENT_CODEC, OLDER_CODEC], ids=["earlier", "original"])
-def test_where_the_server_does_not_know_somebody_else_is_asked(codec: Codec) -> None:
-    async def nobody() -> None:
-        return None
+def test_where_the_server_does_not_know_somebody_else_is_asked_and_has_to_tell(
+    codec: Codec,
+) -> None:
+    async def nobody() -> Histories:
+        raise UnavailableError("nobody tells")
 
     async def first() -> Histories:
         return FIRST
@@ -100,9 +102,9 @@ def test_where_the_server_does_not_know_somebody_else_is_asked(codec: Codec) -> 
     async def work(cluster: FakeCluster) -> None:
         learner = Learner(cluster)
         assert await learner.learn(None) is None
-        assert await learner.learn(None, nobody) is None
         assert await learner.learn(None, first) == FIRST
-        assert await learner.learn(None, nobody) == FIRST
+        with pytest.raises(UnavailableError, match="nobody tells"):
+            await learner.learn(None, nobody)
         assert learner.told == [FIRST]
 
     run_with_cluster(work, codec=codec)

@@ -38,19 +38,20 @@ class KnownHistories:
         self,
         connection: ServerConnection,
         cluster_key: UUID,
-        otherwise: Callable[[], Awaitable[Histories | None]] | None = None,
+        otherwise: Callable[[], Awaitable[Histories]] | None = None,
     ) -> None:
         """Take in the histories of the server at the other end, of the cluster with that key, or
         what `otherwise` returns if the server does not know them.
 
-        Raises UnavailableError: the server does not answer, or has not noticed a restore;
+        Raises UnavailableError: the server does not answer, or has not noticed a restore, or does
+        not know the histories while `otherwise` raises it;
         RemoteProtocolError: it does not keep to the protocol, or the owner refuses the histories.
         """
         known, agreement = self.current, connection.agreement
         if agreement is None or not connection.names_histories:
-            told = None if otherwise is None else await otherwise()
-            if told is None:
+            if otherwise is None:
                 return
+            told = await otherwise()
         elif agreement.history is None:
             told = Histories(cluster_key)
         elif known is not None and known.current == agreement.history:

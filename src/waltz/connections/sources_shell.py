@@ -6,7 +6,6 @@ Clients and readers use the protocol only.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,8 +20,6 @@ from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.errors import CoordinationError, RemoteProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.types import Address, ClientId
-
-logger = logging.getLogger(__name__)
 
 
 class ClusterSource(Protocol):
@@ -137,15 +134,20 @@ class CoordinatorSource:
             raise
         return connection
 
-    async def _kept_histories(self) -> Histories | None:
+    async def _kept_histories(self) -> Histories:
         """Return what the coordinator keeps, for a server that knows nothing of histories: that of
-        the Java original, or of an earlier release. None: the coordinator does not answer; such a
-        server can be reached without it, as before."""
+        the Java original, or of an earlier release.
+
+        Raises UnavailableError: the coordinator does not tell, and the log may have been restored
+        since this process last saw it.
+        """
         try:
             kept = await read_log_histories(self._host.coordinator, ClusterPaths(self._root))
         except (UnavailableError, CoordinationError) as error:
-            logger.warning("histories_unknown error=%s", error)
-            return None
+            raise UnavailableError(
+                "the server does not know whether the log was restored from an archive, and the"
+                f" coordinator does not tell ({error})"
+            ) from error
         return Histories.kept(self.current.cluster_key, kept)
 
     def side(self, role: Role, side: Side) -> Side:
