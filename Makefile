@@ -25,6 +25,10 @@ SHARE ?= today
 WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 EVIDENCE := docs/evidence
+
+# Images of containers often set this, and then each of the thousand processes that the tests start
+# would compile the package anew: a third of all their processor time.
+unexport PYTHONDONTWRITEBYTECODE
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo quick test test-all test-share durations types lint sim bugs model-check
