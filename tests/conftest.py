@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.order import Collected, in_order
 from tests.shares import in_share, printed, read_durations, recorded, share_from
 
 # How long an example takes, or its making, depends on the machine and not on what is tested.
@@ -58,6 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = set(in_share(long, share, read_durations().long))
     config.hook.pytest_deselected(items=[each for each in items if each.nodeid not in chosen])
     items[:] = [each for each in items if each.nodeid in chosen]
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def pytest_order(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests in the order in which several processes run them."""
+    if not hasattr(config, "workerinput"):
+        return
+    tests = [Collected(each.nodeid, getattr(each, "fixturenames", ())) for each in items]
+    order = in_order(tests, read_durations(), config.workerinput["workercount"])
+    items[:] = [items[each] for each in order]
 
 
 class Recorder:

@@ -28,7 +28,8 @@ class Played:
     wrong: Sequence[str]
 
 
-def play(world: World, state: State) -> Played:
+def play(world: World, state: State, *, pause_seconds: float = 0.0) -> Played:
+    """`pause_seconds`: between two questions, which take all that two cores can do."""
     began = time.monotonic()
     truth = state.enter(world)
     truth.since = began
@@ -45,6 +46,7 @@ def play(world: World, state: State) -> Played:
             break
         if lasted > SAID_SECONDS_MAX:
             wrong += all_texts(Found([], found.missing))
+        time.sleep(pause_seconds)
     wrong += _try_appends(world, truth)
     state.leave(world)
     world.wait_until_well()
