@@ -7,10 +7,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.archive.archives import KEY, batch
+from waltz.archive.archiver_shell import batch_of
 from waltz.archive.log_object import (
     BLOCK_TRANSACTIONS,
     FRAME_BYTES_MAX,
@@ -107,6 +109,61 @@ def test_frames_are_full_and_a_large_record_has_one_of_its_own() -> None:
     assert footer.frames[3].raw_count > 3 * FRAME_BYTES_MAX
 
 
+def joined_with_frames(*objects: LogObject) -> LogObject:
+    """Return one object of all records, made of the frames of the others."""
+    writer = ObjectWriter(KEY, PartitionId(0), objects[0].head.first)
+    for each in objects:
+        for frame in footer_of(each.data).frames:
+            stored = each.data[frame.offset : frame.offset + frame.byte_count]
+            writer.add_frame(frame, stored, batch_of(unpacked(frame, stored), writer.next))
+    return writer.finish()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 30_000),
+    st.lists(
+        st.tuples(st.integers(1, 8_000), st.sampled_from([0, 60, 300])), min_size=1, max_size=4
+    ),
+)
+def test_objects_made_of_frames_of_others_have_the_same_records_and_digests(
+    first: int, parts: list[tuple[int, int]]
+) -> None:
+    objects, batches, position = [], [], first
+    for count, size in parts:
+        objects.append(made(position, count, size=size))
+        batches.append(batch(position, count, size=size))
+        position += count
+    found = joined_with_frames(*objects)
+    writer = ObjectWriter(KEY, PartitionId(0), TransactionId(first))
+    for each in batches:
+        writer.add(each)
+    anew = writer.finish()
+    assert records_of(found.data) == records_of(anew.data)
+    assert (found.head, found.raw_count, found.raw_digest) == (
+        *(anew.head, anew.raw_count, anew.raw_digest),
+    )
+    assert footer_of(found.data).blocks == footer_of(anew.data).blocks
+    # Another reader, which knows nothing of frames.
+    footer = footer_of(found.data)
+    with zstandard.ZstdDecompressor().stream_reader(
+        found.data[HEADER_BYTES : footer.frames[-1].offset + footer.frames[-1].byte_count],
+        read_across_frames=True,
+    ) as stream:
+        assert sha256(stream.read()).digest() == found.raw_digest
+
+
+def test_full_frames_are_kept_as_they_are_and_small_ones_are_joined() -> None:
+    full, half = made(0, 20, size=100_000), made(20, 6, size=100_000)
+    small = [made(26 + number, 1, size=1_000) for number in range(5)]
+    other = made(31, 10, size=100_000)
+    found = joined_with_frames(full, half, *small, other)
+    frames = footer_of(found.data).frames
+    assert [each.end - each.first for each in frames] == [10, 10, 6, 5, 10]
+    told = {each.digest for one in (full, half, other) for each in footer_of(one.data).frames}
+    assert {each.digest for each in frames} - told == {frames[3].digest}
+
+
 def test_every_changed_or_missing_byte_is_found() -> None:
     data = made(9_999, 3, size=5).data
     good = records_of(data)
@@ -148,8 +205,6 @@ def test_impossible_tables_are_refused() -> None:
 
 
 def test_a_frame_that_says_it_is_large_is_not_unpacked() -> None:
-    import zstandard
-
     frame = footer_of(made(0, 50).data).frames[0]
     bomb = zstandard.ZstdCompressor().compress(b"\0" * 100_000_000)
     told = frame._replace(byte_count=len(bomb), digest=sha256(bomb).digest())

@@ -15,10 +15,10 @@ from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import FRAME_BYTES_MAX, HELLO_BYTES_MAX
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 from waltz.wire.admin_protocol import (
+    ADMIN_BLOCKS_SINCE,
     ADMIN_CLIENT_GREETING,
     ADMIN_CODEC,
     ADMIN_SERVER_GREETING,
-    JOURNALS_SINCE,
 )
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
@@ -85,7 +85,7 @@ def test_a_peer_of_the_original_is_spoken_to_in_its_version(codec: Codec) -> Non
     """CS-02: the latest version that both have among ourselves, version 0 with the original."""
     latest = codec.versions[-1]
     assert codec.versions == tuple(range(latest + 1))
-    assert latest == (CLIENT_NOTES_SINCE if codec is STORAGE_CODEC else JOURNALS_SINCE)
+    assert latest == (CLIENT_NOTES_SINCE if codec is STORAGE_CODEC else ADMIN_BLOCKS_SINCE)
     for versions, expected in (((0,), 0), ((0, 1), 1), ((0, 1, 2, 3, 4, 5, 6), latest)):
         link = Link(codec, "")
         assert decode_hello(link.hello()[7:]).versions == codec.versions

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz.archive.archive_target import Target, open_target
-from waltz.archive.log_object import Footer, cut, decode_footer, unpacked
+from waltz.archive.log_object import Footer, Frame, cut, decode_footer, unpacked
 from waltz.archive.manifest import (
     FULL_EVERY,
     HEAD_BYTES_MAX,
@@ -132,6 +132,20 @@ class Archive:
                 yield from self._file_blocks(file, max(first, file.first), min(end, file.end))
 
     def _file_blocks(self, file: ArchivedFile, first: int, end: int) -> Iterator[bytes]:
+        for frame, _, raw in self.frames(file, first, end):
+            try:
+                yield cut(frame, raw, first, end)
+            except CorruptionError as error:
+                raise self._damaged(file, max(first, frame.first), end, error) from error
+
+    def frames(
+        self, file: ArchivedFile, first: int, end: int
+    ) -> Iterator[tuple[Frame, bytes, bytes]]:
+        """Yield the frames that hold the transactions `first` to `end` - 1 of an object, of which
+        it has some: the frame, its bytes as they are kept, and its records.
+
+        Raises ArchiveDamagedError, ArchiveUnreachableError as `blocks`.
+        """
         position = first
         try:
             frames = [
@@ -147,11 +161,11 @@ class Archive:
                     count += 1
                 some, frames = frames[:count], frames[count:]
                 stop = some[-1].offset + some[-1].byte_count
-                stored = self._target.get_range(file.path, start, stop - start)
+                found = self._target.get_range(file.path, start, stop - start)
                 for each in some:
                     begin = each.offset - start
-                    raw = unpacked(each, stored[begin : begin + each.byte_count])
-                    yield cut(each, raw, first, end)
+                    stored = found[begin : begin + each.byte_count]
+                    yield each, stored, unpacked(each, stored)
                     position = min(end, each.end)
         except (CorruptionError, NotFoundError) as error:
             raise self._damaged(file, position, end, error) from error

@@ -372,17 +372,18 @@ class ArchiverProcess:
         assert contents is not None
         archive = Archive(self._target, contents)
         writer = ObjectWriter(contents.cluster_key, first.partition_id, first.first)
-        for block in archive.blocks(first.partition_id, first.first, last.end):
-            writer.add(batch_of(block, writer.next))
+        for file in effect.files:
+            for frame, stored, raw in archive.frames(file, file.first, file.end):
+                writer.add_frame(frame, stored, batch_of(raw, writer.next))
         made = writer.finish()
         if writer.next != last.end:
             raise CorruptionError(f"{first.path} and the objects after it end at {writer.next}")
-        file = write_object(self._target, made, self._unique(), first.level + 1)
+        whole = write_object(self._target, made, self._unique(), first.level + 1)
         log.info(
             "objects_joined path=%s objects=%d bytes=%d",
-            file.path, len(effect.files), file.byte_count,
+            whole.path, len(effect.files), whole.byte_count,
         )  # fmt: skip
-        return Merged(file, tuple(each.path for each in effect.files))
+        return Merged(whole, tuple(each.path for each in effect.files))
 
     def _committed(self, effect: Commit) -> Event:
         wall = self._host.clock.wall_milliseconds()

@@ -24,7 +24,7 @@ from zlib import crc32
 from waltz.arrays import np
 from waltz.errors import CorruptionError
 from waltz.limits import DATA_BYTES_MAX
-from waltz.record import RECORD_HEADER, RECORD_HEADER_BYTES, RECORD_OVERHEAD_BYTES, RecordBatch
+from waltz.record import RECORD_HEADER_BYTES, RECORD_OVERHEAD_BYTES, RecordBatch
 from waltz.types import PartitionId, TransactionId
 
 MAGIC: Final = b"WALTZARC"
@@ -43,13 +43,22 @@ BLOCK_TRANSACTIONS: Final = 10_000
 FOOTER_BYTES_MAX: Final = 256 * 1024
 """Bytes of a footer; one of an object of `OBJECT_BYTES_MAX` has a tenth of that."""
 
-COMPRESSION_LEVEL: Final = 3
+FULL_FRAME_BYTES_MIN: Final = FRAME_BYTES_MAX // 2
+"""Bytes of records from which a frame goes into a larger object as it is kept. So a larger object
+has at most twice as many frames as full ones would be."""
+
+COMPRESSION_LEVEL: Final = 1
+"""The level of zstandard. Records have request IDs and checksums that no level makes shorter; level
+3 takes up to twice as long and makes frames that are no smaller (decisions, 0042)."""
 
 HEADER: Final = struct.Struct(">8si16siqq12x")
 FRAME: Final = struct.Struct(">qiii32s")
 BLOCK: Final = struct.Struct(">q32s")
 TRAILER: Final = struct.Struct(">ii32s")
 CHECKSUM: Final = struct.Struct(">I")
+ID_AND_LENGTH: Final = struct.Struct(">q20xi")
+"""Transaction ID and data length at the beginning of a record."""
+
 HEADER_BYTES: Final = HEADER.size + CHECKSUM.size
 TRAILER_BYTES: Final = TRAILER.size + CHECKSUM.size + len(END_MAGIC)
 
@@ -168,6 +177,20 @@ class ObjectWriter:
             start += taken
         self.raw_count += len(batch.block)
 
+    def add_frame(self, frame: Frame, stored: bytes, batch: RecordBatch) -> None:
+        """Take the next records as another object has them: `stored` is the frame of `batch`, which
+        the caller has unpacked and checked. It is not compressed again if it is full enough."""
+        if frame.raw_count < FULL_FRAME_BYTES_MIN:
+            self.add(batch)
+            return
+        assert batch.first_transaction_id == self.next, "records are added in order"
+        if self._pending:
+            self._end_frame()
+        self._digest(batch, memoryview(batch.block))
+        self.next = batch.next_transaction_id
+        self.raw_count += len(batch.block)
+        self._keep(stored, len(batch.block), frame.digest)
+
     def _digest(self, batch: RecordBatch, view: memoryview) -> None:
         self._whole.update(view)
         start = 0
@@ -185,14 +208,13 @@ class ObjectWriter:
 
     def _end_frame(self) -> None:
         stored = self._compress.compress(b"".join(self._pending))
+        self._keep(stored, self._pending_bytes, sha256(stored).digest())
+
+    def _keep(self, stored: bytes, raw_count: int, digest: bytes) -> None:
+        """Append a frame of the records taken since the frame before it."""
         self._frames.append(
             Frame(
-                self._stored_count,
-                len(stored),
-                self._pending_bytes,
-                self._pending_first,
-                self.next,
-                sha256(stored).digest(),
+                self._stored_count, len(stored), raw_count, self._pending_first, self.next, digest
             )
         )
         self._stored.append(stored)
@@ -202,7 +224,8 @@ class ObjectWriter:
     def finish(self) -> LogObject:
         """Return the object of all records taken, at least one."""
         assert self.next > self.first, "an object holds a record"
-        self._end_frame()
+        if self._pending:
+            self._end_frame()
         if self.next % BLOCK_TRANSACTIONS:
             self._end_block(self.next)
         head = ObjectHead(self._cluster_key, self._partition_id, self.first, self.next)
@@ -379,10 +402,11 @@ def record_offsets(raw: bytes, first: int, count: int | None = None) -> Sequence
     """
     places = [0]
     place, size, transaction_id = 0, len(raw), first
+    unpack = ID_AND_LENGTH.unpack_from
     while place < size if count is None else transaction_id < first + count:
         if size - place < RECORD_OVERHEAD_BYTES:
             raise CorruptionError(f"record {transaction_id} is cut short")
-        found_id, _, _, length, _ = RECORD_HEADER.unpack_from(raw, place)
+        found_id, length = unpack(raw, place)
         place += RECORD_HEADER_BYTES + length + CHECKSUM.size
         if found_id != transaction_id or not 0 <= length <= DATA_BYTES_MAX or place > size:
             raise CorruptionError(f"record {transaction_id} is not where it should be")

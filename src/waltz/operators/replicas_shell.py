@@ -7,7 +7,8 @@ must equal the log. Nothing is changed anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
@@ -37,11 +38,12 @@ from waltz.types import NOTHING, Address, PartitionId, ReplicaId, TransactionId
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,
     AdminLastSessionInfoResponse,
+    AdminMessage,
     AdminRecordListRequest,
     AdminRecordListResponse,
 )
 
-T = TypeVar("T")
+A = TypeVar("A", AdminRecordListResponse, AdminLastSessionInfoResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class ReplicaMarks:
 class ReplicaReader(Closable):
     """Reads what storage nodes hold, for threads; a context manager.
 
-    Keeps a connection per node, and opens it anew after it has failed.
+    Keeps a connection per node, and opens it anew after it has failed. Threads that ask one node at
+    the same time take turns.
     """
 
     def __init__(self, new_host: NewHost, *, root: str | None = None) -> None:
@@ -94,6 +97,7 @@ class ReplicaReader(Closable):
             self._thread.stop()
             raise
         self._talks: dict[Address, tuple[Conversation, AsyncExitStack]] = {}
+        self._turns: dict[Address, asyncio.Lock] = {}
 
     @property
     def partition_count(self) -> int:
@@ -127,7 +131,7 @@ class ReplicaReader(Closable):
         """Return the marks of the node's copy, `last` at most `asked`.
 
         Raises UnavailableError: the node does not answer; RemoteStorageError: it has not taken the
-        partition, or refuses.
+        partition, or refuses; CorruptionError: its answer belongs to another partition.
         """
         return self._thread.call(self._ask_marks(replica, asked))
 
@@ -153,7 +157,8 @@ class ReplicaReader(Closable):
     def read_records(self, replica: Replica, first: int, end: int) -> Iterator[RecordBatch]:
         """Yield what `read` yields as the records that lie on the node's disk, not checked.
 
-        Raises UnavailableError, RemoteStorageError as `read`.
+        Raises UnavailableError, RemoteStorageError as `read`; CorruptionError: the node gives other
+        records than those it was asked for.
         """
         position = first
         while position < end:
@@ -175,8 +180,7 @@ class ReplicaReader(Closable):
 
     async def _ask_marks(self, replica: Replica, asked: int) -> ReplicaMarks:
         question = AdminLastSessionInfoRequest(0, replica.partition_id)
-        talk = await self._talk(replica)
-        answer = await self._asked(replica, talk.ask(question, AdminLastSessionInfoResponse))
+        answer = await self._ask(replica, question, AdminLastSessionInfoResponse)
         info = answer.session_info
         return ReplicaMarks(
             info.low_water_mark,
@@ -201,32 +205,56 @@ class ReplicaReader(Closable):
         return TransactionId(held)
 
     async def _holds(self, replica: Replica, transaction_id: int) -> bool:
-        talk = await self._talk(replica)
-        question = AdminRecordListRequest(0, replica.partition_id, TransactionId(transaction_id), 1)
         try:
-            answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
+            return len(await self._records(replica, transaction_id, 1)) > 0
         except RemoteStorageError:
             return True  # a damaged record is a held record
-        return len(answer.records) > 0
 
     async def _read_some(self, replica: Replica, first: int, end: int) -> RecordBatch:
-        talk = await self._talk(replica)
         count = min(end - first, RECORD_LIST_RECORDS_MAX)
-        question = AdminRecordListRequest(0, replica.partition_id, TransactionId(first), count)
-        answer = await self._asked(replica, talk.ask(question, AdminRecordListResponse))
-        records = answer.records
-        if answer.partition_id != replica.partition_id or (
-            len(records) and records.first_transaction_id != first
-        ):
-            raise CorruptionError(
-                f"{replica.replica_id} was asked for transaction {first} of partition"
-                f" {replica.partition_id} and gave {records.first_transaction_id} of partition"
-                f" {answer.partition_id}"
-            )
+        records = await self._records(replica, first, count)
         return records if len(records) <= count else records.slice(TransactionId(first), count)
 
-    async def _talk(self, replica: Replica) -> Conversation:
+    async def _records(self, replica: Replica, first: int, count: int) -> RecordBatch:
+        """Return records of the node's copy from `first` on, none if it holds none.
+
+        Raises as `_ask`; CorruptionError: it gave other records.
+        """
+        question = AdminRecordListRequest(0, replica.partition_id, TransactionId(first), count)
+        records = (await self._ask(replica, question, AdminRecordListResponse)).records
+        if len(records) and records.first_transaction_id != first:
+            raise CorruptionError(
+                f"{replica.replica_id} was asked for transaction {first} of partition"
+                f" {replica.partition_id} and gave {records.first_transaction_id}"
+            )
+        return records
+
+    async def _ask(self, replica: Replica, question: AdminMessage, kind: type[A]) -> A:
+        """Return the node's answer on its copy. Raises UnavailableError, RemoteStorageError;
+        CorruptionError: the answer belongs to another partition.
+
+        One question at a time is under way per connection. A connection on which an answer may
+        still come is closed: it would be taken for the answer to the next question.
+        """
         address = admin_address(replica)
+        async with self._turns.setdefault(address, asyncio.Lock()):
+            talk = await self._talk(address)
+            try:
+                answer = await talk.ask(question, kind)
+            except RemoteStorageError:
+                raise  # that is the answer
+            except BaseException:
+                _, stack = self._talks.pop(address)
+                await stack.aclose()
+                raise
+        if answer.partition_id != replica.partition_id:
+            raise CorruptionError(
+                f"{replica.replica_id} was asked about partition {replica.partition_id} and"
+                f" answered about partition {answer.partition_id}"
+            )
+        return answer
+
+    async def _talk(self, address: Address) -> Conversation:
         if address not in self._talks:
             stack = AsyncExitStack()
             talk = await stack.enter_async_context(
@@ -234,15 +262,6 @@ class ReplicaReader(Closable):
             )
             self._talks[address] = talk, stack
         return self._talks[address][0]
-
-    async def _asked(self, replica: Replica, answer: Awaitable[T]) -> T:
-        """Wait for `answer`, and forget the connection if none arrives."""
-        try:
-            return await answer
-        except UnavailableError:
-            _, stack = self._talks.pop(admin_address(replica))
-            await stack.aclose()
-            raise
 
     async def _end(self) -> None:
         for _, stack in self._talks.values():

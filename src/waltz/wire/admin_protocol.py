@@ -1,8 +1,9 @@
-"""Messages between tools and the admin port of a storage node: protocol A, versions 0 to 3.
+"""Messages between tools and the admin port of a storage node: protocol A, versions 0 to 4.
 
 Owns the messages. There is no session here: these requests bypass fencing. Version 0 is the Java
 original's; version 1 adds code 5, which the original left out; version 2 is that of nodes that
-follow when the cluster gets more partitions; version 3 asks for the journal next to the records.
+follow when the cluster gets more partitions; version 3 asks for the journal next to the records; in
+version 4 records come as the block that lies on disk.
 Source: Waltz Storage, "Administration".
 """
 
@@ -14,6 +15,7 @@ from uuid import UUID
 from waltz.limits import PARTITIONS_MAX
 from waltz.record import RecordBatch
 from waltz.types import PartitionId, TransactionId
+from waltz.wire.columns import STORED_BLOCK
 from waltz.wire.fields import (
     BOOLEAN,
     INT,
@@ -26,7 +28,7 @@ from waltz.wire.fields import (
     ListOf,
     Pair,
 )
-from waltz.wire.message import Codec, Message, Refusal, message, message_fields
+from waltz.wire.message import Codec, Message, Refusal, message, message_fields, since
 from waltz.wire.records import RECORDS, SESSION_INFO, STACK
 from waltz.wire.records import SessionInfo as SessionInfo
 from waltz.wire.records import StackFrame as StackFrame
@@ -38,6 +40,9 @@ GROWTH_SINCE: Final = 2
 
 JOURNALS_SINCE: Final = 3
 """The version of nodes that keep a journal next to their records."""
+
+ADMIN_BLOCKS_SINCE: Final = 4
+"""The version in which a list of records is the block that lies on disk."""
 
 JOURNAL_ANSWER_BYTES_MAX: Final = 1024 * 1024
 """Bytes of journal entries in one answer; no journal file is larger."""
@@ -108,7 +113,7 @@ class AdminRecordListResponse(AdminMessage):
     """Records from the first one asked for on; an empty batch starts at 0."""
 
     partition_id: Annotated[PartitionId, INT]
-    records: Annotated[RecordBatch, RECORDS]
+    records: Annotated[RecordBatch, RECORDS, STORED_BLOCK, since(ADMIN_BLOCKS_SINCE)]
 
 
 @message(9)
@@ -175,7 +180,7 @@ class JournalResponse(AdminMessage):
 
 ADMIN_CODEC: Final = Codec(
     ord("A"),
-    (0, 1, GROWTH_SINCE, JOURNALS_SINCE),
+    (0, 1, GROWTH_SINCE, JOURNALS_SINCE, ADMIN_BLOCKS_SINCE),
     (
         AdminSuccessResponse,
         AdminFailureResponse,
