@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import numpy
+import pytest
 
-from waltz.arrays import np
+from waltz.arrays import FEW_NUMBERS_MAX, least, np, total
 
 PROGRAM = """
 import sys, threading
@@ -37,3 +38,14 @@ def test_afterwards_it_is_an_ordinary_module_with_everything_that_numpy_has() ->
     assert np.ndarray is numpy.ndarray
     assert type(np) is type(sys)
     assert all(getattr(np, name) is getattr(numpy, name) for name in numpy.__all__)
+
+
+@pytest.mark.parametrize("count", [1, FEW_NUMBERS_MAX, FEW_NUMBERS_MAX + 1, 1000])
+@pytest.mark.parametrize("kind", ["<u2", "<i4", "<i8"])
+def test_sums_and_minima_are_those_of_lists_and_of_no_smaller_type(count: int, kind: str) -> None:
+    numbers = [
+        int(numpy.iinfo(kind).max) // (1 if kind != "<i8" else count) - n for n in range(count)
+    ]
+    column = numpy.array([numbers[::-1], numbers], kind).T
+    for each in (column[:, 0], column[:, 1]):
+        assert (total(each), least(each)) == (sum(numbers), min(numbers))

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["np"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["least", "np", "total"]
+
+FEW_NUMBERS_MAX: Final = 64
+"""Up to this many numbers a list is cheaper to add up than an array. Most columns are of a single
+append, and of numpy's code for a reduction little is in the processor's cache by then."""
 
 
 class _AtFirstUse(ModuleType):
@@ -33,3 +40,17 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = _AtFirstUse("numpy")
+
+
+def total(numbers: NDArray[Any]) -> int:
+    """Return the sum of a column of integers."""
+    if numbers.size <= FEW_NUMBERS_MAX:
+        return sum(numbers.tolist())
+    return int(np.add.reduce(numbers, dtype=np.int64))
+
+
+def least(numbers: NDArray[Any]) -> int:
+    """Return the smallest number of a column of integers, which is not empty."""
+    if numbers.size <= FEW_NUMBERS_MAX:
+        return int(min(numbers.tolist()))
+    return int(np.minimum.reduce(numbers))

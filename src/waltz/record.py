@@ -45,7 +45,7 @@ _FEW_TO_CHECK_MAX = 256
 """Up to this many records a loop is cheaper than columns, both to pack and to check them."""
 
 _CHECKSUM = struct.Struct(">I")
-_REQUEST_ID = struct.Struct(">iiii")
+REQUEST_ID = struct.Struct(">iiii")
 
 assert RECORD_HEADER_BYTES == 36
 
@@ -132,11 +132,11 @@ class Record(NamedTuple):
 
 
 def request_id_bytes(request_id: RequestId) -> bytes:
-    return _REQUEST_ID.pack(*request_id)
+    return REQUEST_ID.pack(*request_id)
 
 
 def request_id_from(data: bytes | memoryview) -> RequestId:
-    client_id, generation, partition_id, sequence_number = _REQUEST_ID.unpack(data)
+    client_id, generation, partition_id, sequence_number = REQUEST_ID.unpack(data)
     return RequestId(
         ClientId(client_id), Generation(generation), PartitionId(partition_id), sequence_number
     )
@@ -152,23 +152,38 @@ class RecordBatch:
 
     # The count is asked for dozens of times on the way of a batch, so it is computed once.
     __slots__ = (
+        "_offsets",
         "block",
         "count",
         "first_transaction_id",
         "last_transaction_id",
         "next_transaction_id",
-        "offsets",
     )
 
     def __init__(
-        self, first_transaction_id: TransactionId, block: bytes, offsets: NDArray[np.int64]
+        self,
+        first_transaction_id: TransactionId,
+        block: bytes,
+        offsets: NDArray[np.int64] | list[int],
     ) -> None:
         self.first_transaction_id = first_transaction_id
         self.block = block
-        self.offsets = offsets
+        self._offsets = offsets
         count = self.count = len(offsets) - 1
         self.next_transaction_id = TransactionId(first_transaction_id + count)
         self.last_transaction_id = TransactionId(first_transaction_id + count - 1)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """See the class."""
+        if isinstance(self._offsets, list):  # few are often needed one by one only
+            self._offsets = np.array(self._offsets, np.int64)
+        return self._offsets
+
+    def offset_list(self) -> list[int]:
+        """Return the same as `offsets`, for a loop."""
+        offsets = self._offsets
+        return offsets if isinstance(offsets, list) else offsets.tolist()
 
     def __len__(self) -> int:
         return self.count
@@ -269,7 +284,7 @@ class RecordBatch:
         """Whether `fault` would find nothing; checks record by record, which is cheaper for few."""
         block, first, size = self.block, self.first_transaction_id, len(self.block)
         position = 0
-        for index, offset in enumerate(self.offsets.tolist()):
+        for index, offset in enumerate(self.offset_list()):
             if offset != position:
                 return False
             if position == size:
@@ -321,15 +336,15 @@ class RecordBatch:
 
     def data(self, index: int) -> bytes:
         """Return the data of the record at zero-based `index`."""
-        return self.block[
-            int(self.offsets[index]) + RECORD_HEADER_BYTES : int(self.offsets[index + 1]) - 4
-        ]
+        offsets = self._offsets
+        return self.block[int(offsets[index]) + RECORD_HEADER_BYTES : int(offsets[index + 1]) - 4]
 
     def record(self, index: int) -> Record:
+        offset = int(self._offsets[index])
         transaction_id, request_id, header, length, checksum = RECORD_HEADER.unpack_from(
-            self.block, int(self.offsets[index])
+            self.block, offset
         )
-        start = int(self.offsets[index]) + RECORD_HEADER_BYTES
+        start = offset + RECORD_HEADER_BYTES
         return Record(
             TransactionId(transaction_id),
             request_id_from(request_id),
@@ -342,8 +357,8 @@ class RecordBatch:
         return (self.record(index) for index in range(len(self)))
 
     def _column(self, start: int, size: int) -> NDArray[np.uint8]:
-        if len(self.offsets) == 2:
-            begin = int(self.offsets[0]) + start
+        if self.count == 1:
+            begin = int(self._offsets[0]) + start
             return np.frombuffer(self.block, np.uint8, size, begin).reshape(1, size)
         return self._cut_at(self.offsets[:-1] + start, size)
 
@@ -431,7 +446,7 @@ def _pack_few(first_transaction_id: TransactionId, new: NewRecords) -> RecordBat
         )
         parts += (head, data, _CHECKSUM.pack(crc32(data, crc32(head))))
         offsets.append(offsets[-1] + len(data) + RECORD_OVERHEAD_BYTES)
-    return RecordBatch(first_transaction_id, b"".join(parts), np.array(offsets, np.int64))
+    return RecordBatch(first_transaction_id, b"".join(parts), offsets)
 
 
 @cache

@@ -49,6 +49,20 @@ def test_appends_in_one_message_and_in_many_are_the_same() -> None:
     ]
 
 
+def test_few_appends_of_a_message_are_taken_as_many_are() -> None:
+    many = [append(5 + n, n, write=[n] * (n % 3), read=[-n], data=b"%d" % n) for n in range(100)]
+    whole = of_batches([together(*many)], 9, 1)
+    for first, count in ((0, 1), (1, 1), (2, 5), (3, 16), (4, 17)):
+        rows = np.zeros(len(many), np.bool_)
+        rows[first : first + count] = True
+        few = of_batches([together(*many[first : first + count])], 9, first + 1)
+        expected = whole.pick(rows)
+        assert content(few) == content(expected)
+        assert few.senders.byte_counts.tolist() == expected.senders.byte_counts.tolist()
+        assert few.arrivals.dtype == expected.arrivals.dtype
+        assert few.senders.request_ids.dtype == expected.senders.request_ids.dtype
+
+
 def test_appends_take_what_their_messages_were_counted_with() -> None:
     """CS-24."""
     messages = [*map(together, REQUESTS)]

@@ -50,8 +50,8 @@ def columns(requests: Sequence[Request]) -> LockedAppends:
     return LockedAppends(
         np.array([r.request_id.client_id for r in requests], np.int32),
         np.array([r.client_high_water_mark for r in requests], np.int64),
-        np.array([[len(locks) for locks in each] for each in kinds], np.int64).reshape(-1, 3),
-        np.array([lock for each in kinds for locks in each for lock in locks], np.int64),
+        np.array([[len(locks) for locks in each] for each in kinds], np.uint16).reshape(-1, 3),
+        np.array([lock for each in kinds for locks in each for lock in locks], np.int32),
     )
 
 

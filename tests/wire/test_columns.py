@@ -6,13 +6,16 @@ from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.strategies import bodies
+from waltz.errors import RemoteProtocolError
 from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.columns import FeedColumns, feed_columns, request_id_runs
+from waltz.wire.columns import FeedColumns, feed_columns, read_runs, request_id_runs
+from waltz.wire.fields import Reader
 
 SMALL = st.integers(0, 2)
 REQUEST_IDS = st.lists(
@@ -22,8 +25,15 @@ REQUEST_IDS = st.lists(
 )
 
 
-@given(REQUEST_IDS)
-def test_runs_are_the_fewest_that_say_all_request_ids(request_ids: list[RequestId]) -> None:
+MANY = [RequestId(ClientId(9), Generation(9), PartitionId(9), 7 + n) for n in range(100)]
+
+
+@given(REQUEST_IDS, st.sampled_from([[], MANY]))
+def test_runs_are_the_fewest_that_say_all_request_ids(
+    request_ids: list[RequestId], before: list[RequestId]
+) -> None:
+    """Few are looked at one by one, many by columns."""
+    request_ids = before + request_ids
     rows = np.frombuffer(b"".join(map(request_id_bytes, request_ids)), np.uint8).reshape(-1, 16)
     found = FeedColumns(request_id_runs(rows), np.zeros(len(rows), np.int32), None)
     assert list(found.request_ids()) == request_ids
@@ -34,9 +44,40 @@ def test_runs_are_the_fewest_that_say_all_request_ids(request_ids: list[RequestI
     assert len(found.runs) == breaks + 1
 
 
-def test_a_carry_from_the_sequence_number_into_the_partition_is_no_run() -> None:
-    rows = np.array([[1, 2, 3, -1], [1, 2, 4, 0], [1, 2, 4, 1]], ">i4").view(np.uint8)
-    assert request_id_runs(rows).tolist() == [[1, 2, 3, -1, 1], [1, 2, 4, 0, 2]]
+@pytest.mark.parametrize("before", [[], [list(each) for each in MANY]])
+def test_a_carry_from_the_sequence_number_into_the_partition_is_no_run(
+    before: list[list[int]],
+) -> None:
+    ids = [*before, [1, 2, 3, -1], [1, 2, 4, 0], [1, 2, 4, 1]]
+    runs = request_id_runs(np.array(ids, ">i4").view(np.uint8)).tolist()
+    assert runs[-2:] == [[1, 2, 3, -1, 1], [1, 2, 4, 0, 2]]
+    assert len(runs) == 2 + bool(before)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 2**31 - 1), st.integers(-1, 3)), max_size=40))
+def test_runs_that_are_read_are_those_of_as_many_transactions(
+    numbers: list[tuple[int, int]],
+) -> None:
+    count = sum(length for _, length in numbers)
+    text = np.array([[1, 2, 3, *each] for each in numbers], "<i4").tobytes()
+    are_runs = all(length > 0 and first + length <= 2**31 for first, length in numbers)
+    if are_runs:
+        found = read_runs(Reader(text), len(numbers), count).tolist()
+        assert [(first, length) for *_, first, length in found] == numbers
+    for wrong in (count + 1, *(() if are_runs else (count,))):
+        with pytest.raises(RemoteProtocolError):
+            read_runs(Reader(text), len(numbers), wrong)
+
+
+def test_a_feed_of_one_record_says_the_same_as_one_of_many() -> None:
+    new = [NewRecord(request_id_bytes(each), each[3] % 7, b"", 0) for each in MANY]
+    whole = feed_columns(pack_records(TransactionId(0), new), with_data=True)
+    for place, each in enumerate(new):
+        one = feed_columns(pack_records(TransactionId(place), [each]), with_data=True)
+        assert list(one.request_ids()) == [MANY[place]]
+        assert one.headers.tolist() == whole.headers[place : place + 1].tolist()
+        assert one.headers.dtype == whole.headers.dtype
+        assert one.runs.dtype == whole.runs.dtype
 
 
 def test_a_feed_has_what_the_records_have() -> None:

@@ -15,7 +15,7 @@ from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from waltz.arrays import np
+from waltz.arrays import np, total
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.limits import (
     BATCH_APPENDS_MAX,
@@ -44,6 +44,10 @@ LOCK_KINDS: Final = 3
 _REQUEST_NUMBERS: Final = 4
 RUN_NUMBERS: Final = 5
 """Client ID, generation, partition ID, first sequence number, count."""
+
+_FEW_RUNS_MAX: Final = 16
+_FEW_RECORDS_MAX: Final = 32
+"""Up to this many a loop is cheaper than columns; most feeds are of one record."""
 
 
 class Columns:
@@ -139,11 +143,12 @@ def request_ids_in(runs: Iterable[tuple[RequestId, int]]) -> Iterator[RequestId]
 
 def feed_columns(batch: RecordBatch, *, with_data: bool) -> FeedColumns:
     """Return what the feed says of `batch`, which is not empty."""
-    return FeedColumns(
-        request_id_runs(batch.request_ids()),
-        batch.headers(),
-        Bodies(batch.all_data(), batch.data_checksums()) if with_data else None,
-    )
+    bodies = Bodies(batch.all_data(), batch.data_checksums()) if with_data else None
+    if batch.count == 1:
+        one = batch.record(0)
+        runs, headers = [[*one.request_id, 1]], [one.header]
+        return FeedColumns(np.array(runs, np.int32), np.array(headers, np.int32), bodies)
+    return FeedColumns(request_id_runs(batch.request_ids()), batch.headers(), bodies)
 
 
 def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -151,8 +156,8 @@ def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
     `FeedColumns`."""
     request_ids = np.ascontiguousarray(request_ids)
     count = len(request_ids)
-    if count == 1:
-        return np.array([[*request_ids.view(">i4")[0].tolist(), 1]], np.int32)
+    if count <= _FEW_RECORDS_MAX:
+        return np.array(_few_runs(request_ids.view(">i4").tolist()), np.int32)
     writers, places = request_ids.view(">u8").T
     places = places.astype(np.uint64)
     is_start = np.ones(count, np.bool_)
@@ -165,6 +170,17 @@ def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
     runs[:, :_REQUEST_NUMBERS] = request_ids[starts].view(">i4")
     runs[:-1, _REQUEST_NUMBERS] = starts[1:] - starts[:-1]
     runs[-1, _REQUEST_NUMBERS] = count - starts[-1]
+    return runs
+
+
+def _few_runs(request_ids: list[list[int]]) -> list[list[int]]:
+    """As `request_id_runs`, one after the other."""
+    runs: list[list[int]] = []
+    for *writer, number in request_ids:
+        if runs and number and number == runs[-1][3] + runs[-1][4] and writer == runs[-1][:3]:
+            runs[-1][4] += 1
+        else:
+            runs.append([*writer, number, 1])
     return runs
 
 
@@ -200,11 +216,19 @@ def read_runs(reader: Reader, run_count: int, count: int) -> NDArray[np.int32]:
     """
     runs = column_of(reader, "<i4", RUN_NUMBERS * run_count).reshape(-1, RUN_NUMBERS)
     lengths = runs[:, _REQUEST_NUMBERS]
-    if int(lengths.min(initial=1)) < 1 or int(lengths.sum(dtype=np.int64)) != count:
+    if run_count <= _FEW_RUNS_MAX:
+        rows = runs.tolist()
+        shortest = min((length for *_, length in rows), default=1)
+        in_all = sum(length for *_, length in rows)
+        end = max((first + length for *_, first, length in rows), default=0)
+    else:
+        shortest, in_all = int(lengths.min()), int(lengths.sum(dtype=np.int64))
+        end = int((runs[:, _REQUEST_NUMBERS - 1].astype(np.int64) + lengths).max())
+    if shortest < 1 or in_all != count:
         raise RemoteProtocolError(
             f"runs of {lengths[:8].tolist()}... transactions; expected {count} in all"
         )
-    if bool((runs[:, _REQUEST_NUMBERS - 1].astype(np.int64) + lengths > 2**31).any()):
+    if end > 2**31:
         raise RemoteProtocolError("a run goes beyond the last sequence number")
     return runs
 
@@ -290,7 +314,7 @@ class AppendColumnsField:
         if not count:
             raise LocalProtocolError("the message has no appends; expected at least 1")
         counts = np.asarray(value.lock_counts).reshape(-1, LOCK_KINDS)
-        locks = int(counts.sum())
+        locks = total(counts.ravel())
         if locks > LOCKS_MAX:
             check_size(int(counts.max()), LOCKS_MAX)
             check_size(locks, BATCH_LOCKS_MAX)
@@ -325,8 +349,7 @@ class AppendColumnsField:
         lengths = np.frombuffer(body, "<i4", count, start + 12 * count)
         checksums = np.frombuffer(body, "<u4", count, start + 16 * count)
         counts = np.frombuffer(body, "<u2", LOCK_KINDS * count, start + 20 * count)
-        counts = counts.reshape(-1, LOCK_KINDS)
-        locks = int(np.add.reduce(counts, axis=None, dtype=np.int64))
+        locks = total(counts)
         if locks > LOCKS_MAX and (int(counts.max()) > LOCKS_MAX or locks > BATCH_LOCKS_MAX):
             raise RemoteProtocolError(
                 f"{counts.max()} locks of one kind, {locks} in all; expected at most {LOCKS_MAX}"
@@ -334,7 +357,7 @@ class AppendColumnsField:
             )
         hashes = column_of(reader, "<i4", locks)
         bodies = _read_bodies(reader, lengths, checksums)
-        return AppendColumns(marks, headers, counts, hashes, bodies)
+        return AppendColumns(marks, headers, counts.reshape(-1, LOCK_KINDS), hashes, bodies)
 
 
 class FeedColumnsField:
@@ -351,7 +374,7 @@ class FeedColumnsField:
     def write(self, parts: list[bytes], value: FeedColumns) -> None:
         count, runs = len(value), len(value.runs)
         check_size(count, RECORD_LIST_RECORDS_MAX)
-        if not count or int(np.add.reduce(value.runs[:, _REQUEST_NUMBERS])) != count:
+        if not count or total(value.runs[:, _REQUEST_NUMBERS]) != count:
             raise LocalProtocolError(f"{runs} runs do not make {count} transactions")
         parts += (
             _FEED_START.pack(count, runs, value.bodies is not None),
@@ -382,6 +405,13 @@ class FeedColumnsField:
         return FeedColumns(runs, headers, _read_bodies(reader, data_lengths, checksums))
 
 
+def _starts(batch: RecordBatch) -> bytes:
+    """Return where each record starts in the block."""
+    if batch.count <= _FEW_RECORDS_MAX:
+        return b"".join(map(_COUNT.pack, batch.offset_list()[:-1]))
+    return batch.offsets[:-1].astype("<u4").tobytes()
+
+
 class RecordBlockField:
     """Records as they lie on disk, with where each starts; every checksum is verified."""
 
@@ -402,7 +432,7 @@ class RecordBlockField:
         check_size(value.count, RECORD_LIST_RECORDS_MAX)
         parts += (
             _BLOCK_START.pack(value.first_transaction_id, value.count, len(value.block)),
-            value.offsets[:-1].astype("<u4").tobytes(),
+            _starts(value),
             value.block,
         )
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
-from waltz.arrays import np
 from waltz.errors import LocalProtocolError
 from waltz.limits import NOTE_TEXT_BYTES_MAX
 from waltz.record import Record, RecordBatch
@@ -185,7 +184,7 @@ def _decode_append(body: bytes, version: int) -> AppendRecordsRequest | None:
     if count != 1 or start or len(body) != _ONE_RECORD_BYTES + size:
         return None
     block = body[_ONE_RECORD_BYTES - 1 : -1]
-    records = RecordBatch(TransactionId(first), block, np.array((0, size), np.int64))
+    records = RecordBatch(TransactionId(first), block, [0, size])
     if records.fault(with_data=True) is not None:
         return None
     _, session_id, sequence_number, partition_id = _APPEND_START.unpack_from(body)

@@ -10,16 +10,21 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.arrays import total
 from waltz.limits import BATCHED_APPEND_BYTES, LOCK_BYTES
-from waltz.record import NewRecords
+from waltz.record import REQUEST_ID, REQUEST_ID_BYTES, NewRecords
 from waltz.server.appends.locked_appends import LockedAppends
 from waltz.types import RequestId, TransactionId
 from waltz.wire.batch_protocol import AppendBatch, AppendRejected, Reason, Rejection
 from waltz.wire.columns import AppendColumns, Bodies, request_id_runs
+
+_FEW_MAX: Final = 16
+"""Up to this many appends of a message a loop is cheaper than columns; most messages are small."""
 
 
 @dataclass(slots=True)
@@ -39,7 +44,7 @@ class Senders:
     @property
     def byte_count(self) -> int:
         """The memory of all appends."""
-        return int(np.add.reduce(self.byte_counts))
+        return total(self.byte_counts)
 
     def pick(self, rows: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Senders:
         return Senders(
@@ -123,6 +128,8 @@ class InFlight:
 
 def of_batches(messages: Sequence[AppendBatch], connection_id: int, first_arrival: int) -> Appends:
     """Return the appends of messages of one connection, at least one, in order."""
+    if len(messages) == 1 and len(messages[0].appends.bodies.data) <= _FEW_MAX:
+        return _of_few(messages[0], connection_id, first_arrival)
     columns = _join_columns([message.appends for message in messages])
     count = columns.headers.size
     request_ids = np.empty((count, 4), np.int32)
@@ -133,25 +140,59 @@ def of_batches(messages: Sequence[AppendBatch], connection_id: int, first_arriva
         if end - begin > 1:
             request_ids[begin:end, 3] += np.arange(end - begin, dtype=np.int32)
         begin = end
-    lock_counts = columns.lock_counts.astype(np.int64)
     data = columns.bodies.data
     connection_ids = np.empty(count, np.int64)
     connection_ids[:] = connection_id
     byte_counts = np.fromiter(map(len, data), np.int64, count)
     byte_counts += BATCHED_APPEND_BYTES
     if columns.lock_hashes.size:
-        byte_counts += LOCK_BYTES * np.add.reduce(lock_counts, axis=1)
+        byte_counts += LOCK_BYTES * np.add.reduce(columns.lock_counts, axis=1, dtype=np.int64)
     return Appends(
         np.arange(first_arrival, first_arrival + count),
         Senders(connection_ids, byte_counts, request_ids),
         LockedAppends(
             request_ids[:, 0],
             columns.client_high_water_marks,
-            lock_counts,
-            columns.lock_hashes.astype(np.int64),
+            columns.lock_counts,
+            columns.lock_hashes,
         ),
         NewRecords(
             request_ids.astype(">i4").view(np.uint8),
+            columns.headers,
+            data,
+            columns.bodies.checksums,
+        ),
+    )
+
+
+def _of_few(message: AppendBatch, connection_id: int, first_arrival: int) -> Appends:
+    """As `of_batches`, of one message."""
+    columns, first = message.appends, message.request_id
+    data = columns.bodies.data
+    count = len(data)
+    byte_counts = [len(each) + BATCHED_APPEND_BYTES for each in data]
+    if columns.lock_hashes.size:
+        for place, kinds in enumerate(columns.lock_counts.tolist()):
+            byte_counts[place] += LOCK_BYTES * sum(kinds)
+    numbers = range(first.sequence_number, first.sequence_number + count)
+    ids = [(*first[:3], number) for number in numbers]
+    request_ids = np.array(ids, np.int32)
+    id_bytes = b"".join([REQUEST_ID.pack(*each) for each in ids])
+    return Appends(
+        np.array([*range(first_arrival, first_arrival + count)], np.int64),
+        Senders(
+            np.array([connection_id] * count, np.int64),
+            np.array(byte_counts, np.int64),
+            request_ids,
+        ),
+        LockedAppends(
+            request_ids[:, 0],
+            columns.client_high_water_marks,
+            columns.lock_counts,
+            columns.lock_hashes,
+        ),
+        NewRecords(
+            np.frombuffer(id_bytes, np.uint8).reshape(count, REQUEST_ID_BYTES),
             columns.headers,
             data,
             columns.bodies.checksums,

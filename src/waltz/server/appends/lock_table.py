@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from waltz.arrays import least
 from waltz.limits import LOCK_TABLE_SLOTS
 from waltz.server.appends.claims import Claimed, Claims
 from waltz.server.appends.locked_appends import (
@@ -114,7 +115,7 @@ class LockTable:
         if (
             not lock_count
             and self._reservations.until <= self.decided
-            and np.minimum.reduce(appends.client_high_water_marks) >= NOTHING
+            and least(appends.client_high_water_marks) >= NOTHING
         ):
             # No lock refuses them or has them wait, and nobody of their clients waits.
             self.issued += count

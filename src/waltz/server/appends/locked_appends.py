@@ -41,8 +41,8 @@ class LockedAppends:
 
     client_ids: NDArray[np.int32]
     client_high_water_marks: NDArray[np.int64]
-    lock_counts: NDArray[np.int64]
-    lock_hashes: NDArray[np.int64]
+    lock_counts: NDArray[np.uint16]
+    lock_hashes: NDArray[np.int32]
 
     def __len__(self) -> int:
         return self.client_ids.size
@@ -53,7 +53,7 @@ class LockedAppends:
             self.client_ids[rows],
             self.client_high_water_marks[rows],
             self.lock_counts[rows],
-            self.lock_hashes[np.repeat(rows, self.lock_counts.sum(axis=1))],
+            self.lock_hashes[np.repeat(rows, self.lock_counts.sum(axis=1, dtype=np.int64))],
         )
 
     def requests(self) -> list[Request]:
@@ -136,13 +136,14 @@ class LockColumns:
     def of(cls, appends: LockedAppends, slot_count: int) -> LockColumns:
         count = len(appends)
         kinds = np.repeat(np.tile(np.arange(3), count), appends.lock_counts.ravel())
-        per_request = appends.lock_counts.sum(axis=1)
+        per_request = appends.lock_counts.sum(axis=1, dtype=np.int64)
         lockers = np.flatnonzero(per_request)
+        locks = appends.lock_hashes.astype(np.int64)
         return cls(
             count=count,
             owners=np.repeat(np.arange(count), per_request),
-            locks=appends.lock_hashes,
-            slots=lock_slot_columns(appends.lock_hashes, slot_count),
+            locks=locks,
+            slots=lock_slot_columns(locks, slot_count),
             checked=kinds != 2,
             recorded=kinds != 1,
             lockers=lockers,
