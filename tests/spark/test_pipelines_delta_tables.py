@@ -131,6 +131,34 @@ def test_the_number_of_buckets_is_that_of_the_first_run_until_a_rebuild(tmp_path
         store.prepare(CLUSTER, "definition", LAYOUTS)
 
 
+def test_tidying_leaves_the_files_of_the_version_of_now_and_young_ones(tmp_path: Path) -> None:
+    with prepared(MortalDelta, tmp_path / "target") as store:
+        assert isinstance(store, MortalDelta)
+        for number in range(3):
+            store.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
+        store.steps = 2  # both tables are joined, nothing is planned
+        with pytest.raises(Killed):
+            store.add(batch([("k", 0, 7, 0, 3)], [ranged(3, 4)]))
+        path = store.directory / "t"
+
+        def files() -> set[str]:
+            return {str(each.relative_to(path)) for each in path.glob("waltz_bucket=*/*")}
+
+        named = {str(Path(each).relative_to(path)) for each in DeltaTable(path).file_uris()}
+        before = files()
+        assert (len(before), len(named)) == (4, 1)
+        assert [each.files for each in store.tidy(168, delete=True)] == [(), ()]
+        (_, found) = store.tidy(0, delete=False)
+        assert (found.table, set(found.files)) == ("t", before - named)
+        assert found.byte_count == sum((path / each).stat().st_size for each in found.files)
+        assert files() == before
+        assert store.tidy(0, delete=True)[1] == found
+        assert files() == named
+        store.steps = -1
+        store.add(batch([("k", 0, 7, 0, 3)], [ranged(3, 4)]))
+        assert contents(store) == truth([("k", 0, 7, 0, each) for each in range(4)])
+
+
 def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"^WALTZ-2015 there is no database"):
         DeltaTables(tmp_path / "none", create=False)

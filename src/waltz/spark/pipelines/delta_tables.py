@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -66,6 +67,18 @@ and the number of buckets of each table, which never changes."""
 Plan = tuple[list[TransactionRange], UUID | None]
 Files = dict[int, list[tuple[str, int]]]
 """Files of a table, by their buckets: paths relative to the table, and sizes in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TidiedTable:
+    """A table and its files that no version of the retained time needs, relative to the table.
+
+    byte_count  their sizes together.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    byte_count: int
 
 
 class DeltaTables(TableStore):
@@ -215,6 +228,36 @@ class DeltaTables(TableStore):
                 database.execute(
                     "UPDATE waltz_delta SET number = number + 1, ranges = NULL, history = NULL"
                 )
+
+    def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
+        """Find, and `delete`, the files that no version of the last hours needs: replaced ones, and
+        those that a killed task or driver left. Return them per table.
+
+        A bucket is one file after each batch, so there is nothing to compact. Raises
+        CorruptionError: a table or a file cannot be read or removed.
+        """
+        found = []
+        with self._locked(), self._delta_errors_named():
+            for log in sorted(self.directory.glob("*/_delta_log")):
+                table = _opened(log.parent)
+                version = table.version() + 1
+                sizes = {
+                    str(path.relative_to(log.parent)): path.stat().st_size
+                    for path in log.parent.glob(f"{BUCKET}=*/*")
+                }
+                paths = table.vacuum(
+                    retention_hours,
+                    dry_run=not delete,
+                    enforce_retention_duration=False,
+                    full=True,
+                )
+                if delete:
+                    table = _opened(log.parent)
+                    table.create_checkpoint()
+                    self._sync_log(log.parent, version)
+                size = sum(sizes.get(each, 0) for each in paths)
+                found.append(TidiedTable(log.parent.name, tuple(sorted(paths)), size))
+        return found
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these; both are closed after that."""
