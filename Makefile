@@ -124,6 +124,7 @@ smoke: $(STAMP)
 spark-kill: $(STAMP)
 	$(BIN)/python -c 'from tests.spark.sink_kills import main; main()' --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.spark.kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.spark.table_kills --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 spark-proofs: $(STAMP)
 	$(BIN)/python -m tests.spark.random_definitions --definitions $(DEFINITIONS) $(if $(SEED),--seed $(SEED))

@@ -108,6 +108,7 @@ ROWS = (
     Row("pipeline report", "--help", 8, NOTHING),
     Row("pipeline run", "--help", 8, NOTHING),
     Row("pipeline status", "--help", 8, NOTHING),
+    Row("pipeline tidy", "--help", 8, NOTHING),
     Row("pipeline verify", "--help", 8, NOTHING),
     Row("parked drop", "--help", 15, NOTHING),
     Row("parked list", "--help", 15, NOTHING),

@@ -16,8 +16,11 @@ from click.testing import CliRunner
 import waltz
 from tests.cli.test_pipeline_port import get, samples
 from tests.clusters import run_waltz, running_cluster, wait_until
+from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
 from waltz.cli.pipeline import pipeline
 from waltz.cli.trial_directory import choose_ports
+from waltz.errors import ConfigurationError
+from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.types import Address
 
 DEFINITION = """\
@@ -183,3 +186,33 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     assert str(refused.exception).startswith(
         "WALTZ-1007 the file has the unknown key 'destination'"
     )
+
+
+def test_tidying_names_files_first_and_deletes_them_when_told(tmp_path: Path) -> None:
+    definition = tmp_path / "headers.yaml"
+    definition.write_text(
+        "pipeline: tables\ncluster: 127.0.0.1:7100\ntarget: delta:tables\n"
+        "tables: {t: {keys: [header], measures: {transactions: count(*)}}}\n"
+    )
+    with DeltaTables(tmp_path / "tables", create=True) as store:
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+        for number in range(2):
+            store.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
+    runner = CliRunner()
+    kept = runner.invoke(pipeline, ["tidy", str(definition), "--delete"])
+    assert kept.output == ("positive: deleted 0 files, 0 bytes\nt: deleted 0 files, 0 bytes\n")
+    arguments = ["tidy", str(definition), "--retention-hours", "0", "--json"]
+    named = json.loads(runner.invoke(pipeline, arguments).output)
+    assert (named["deleted"], [each["table"] for each in named["tables"]]) == (
+        False,
+        ["positive", "t"],
+    )
+    files = [tmp_path / "tables" / t["table"] / f for t in named["tables"] for f in t["files"]]
+    assert len(files) == 2
+    assert all(each.exists() for each in files)
+    deleted = json.loads(runner.invoke(pipeline, [*arguments, "--delete"]).output)
+    assert deleted == {**named, "deleted": True}
+    assert not any(each.exists() for each in files)
+    definition.write_text(definition.read_text().replace("delta:tables", "tables.db"))
+    refused = runner.invoke(pipeline, ["tidy", str(definition)])
+    assert isinstance(refused.exception, ConfigurationError)

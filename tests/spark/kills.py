@@ -40,9 +40,11 @@ KeptRow = tuple[int, int, int, bytes]
 class Pipeline:
     """The driver as a process; started again whenever it has ended."""
 
-    def __init__(self, coordinator: str, directory: Path) -> None:
+    def __init__(
+        self, coordinator: str, directory: Path, program: str = "tests.spark.killed_driver"
+    ) -> None:
         self._command = [
-            *(sys.executable, "-m", "tests.spark.killed_driver"),
+            *(sys.executable, "-m", program),
             *(coordinator, str(directory)),
         ]
         self._log = (directory / "driver.log").open("ab")
@@ -76,10 +78,11 @@ class Pipeline:
         return [worker for daemon in daemons for worker in _children(daemon)]
 
     def stop(self) -> None:
-        self.parts("java")
         if self._process is not None:
+            self.parts("java")
             self._process.kill()
             self._process.wait()
+            self._process = None
         for each in self._java:
             _wait_until_gone(each)
         self._log.close()

@@ -3,8 +3,9 @@
     python -m tests.spark.random_definitions --definitions 500 --seed 7
 
 Tables of many definitions are taken in by the same batches, so a definition costs a few small jobs.
-In many batches a table must be what it is in one, and what plain Python makes of lists of values;
-and `verify` must find it equal. Prints one line of JSON; ends with 1 if anything differs.
+In many batches a table must be what it is in one, in whatever target, and what plain Python makes
+of lists of values; and `verify` must find it equal. Prints one line of JSON; ends with 1 if
+anything differs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import batch_of
 from waltz.spark.pipelines.frames import decoded, judged_layouts, read_log
+from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.proof import verify
-from waltz.spark.pipelines.table_store import Layout, TableStore
+from waltz.spark.pipelines.table_store import Layout
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -275,11 +277,12 @@ def _taken_in(
 ) -> list[set[tuple[Any, ...]]]:
     """Take in batch after batch; return the rows of each table."""
     assert definition.tables is not None
-    with TableStore(definition.target, create=True) as store:
+    with open_tables(definition, create=True) as store:
         store.prepare(key, definition.tables.fingerprint(), layouts)
         for ranges in batches:
             frame = decoded(read_log(spark, definition, ranges), definition.tables)
-            store.add(batch_of(frame, definition.tables, layouts, ranges))
+            with batch_of(frame, definition.tables, layouts, ranges) as batch:
+                store.add(batch)
         return [set(store.rows(each)) for each in layouts]
 
 
@@ -340,18 +343,28 @@ def _faults_of_definitions(
         definition = parse_definition(text, directory=directory)
         assert definition.tables is not None
         layouts = judged_layouts(spark, definition.tables)
-        apart = _taken_in(spark, definition, layouts, key, random_batches(ends, random))
+        batches = list(random_batches(ends, random))
+        apart = _taken_in(spark, definition, layouts, key, iter(batches))
+        delta = replace(
+            definition, target=directory / f"delta-{first}", target_kind="delta", buckets=2
+        )
+        in_delta = _taken_in(spark, delta, layouts, key, iter(batches))
         at_once = replace(definition, target=directory / f"one-{first}.db")
         together = _taken_in(spark, at_once, layouts, key, iter([whole]))
         for number, table in enumerate(tables):
             expected = folded(table, log)
-            for name, found in (("batches", apart[number]), ("one batch", together[number])):
+            for name, found in (
+                ("batches", apart[number]),
+                ("one batch", together[number]),
+                ("batches of a Delta table", in_delta[number]),
+            ):
                 if found != expected:
                     faults.append(
                         f"{table.written()} in {name}: {sorted(map(str, found - expected))[:2]}"
                         f" instead of {sorted(map(str, expected - found))[:2]}"
                     )
-        faults += map(str, verify(spark, LogAccess(cluster), definition).differences)
+        for each in (definition, delta):
+            faults += map(str, verify(spark, LogAccess(cluster), each).differences)
         print(f"{first + len(tables)} definitions, {len(faults)} differences", file=sys.stderr)
     return faults
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
+from tests.spark import table_kills
 from tests.spark.kills import started
 
 
@@ -23,3 +25,17 @@ def test_files_and_copies_are_the_log_whatever_is_killed(
             run.round(client, kind)
         assert sum(run.kills.values()) == len(kinds)
         assert run.pipeline.starts >= 2
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.timeout(1800)
+@pytest.mark.long
+def test_delta_tables_are_the_fold_of_the_log_whatever_is_killed(tmp_path: Path) -> None:
+    """20 kills; `make spark-kill` has more."""
+    order = random.Random(12)
+    with table_kills.started(tmp_path, seed=12) as (run, client):
+        for _ in range(20):
+            run.round(client, order.choice(table_kills.VICTIMS))
+        assert sum(run.kills.values()) == 20
+        run.finish()

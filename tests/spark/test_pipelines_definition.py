@@ -96,6 +96,11 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
             "report: a report needs tables in SQLite; the target is 'delta:t'",
         ),
         (TABLES + "transactionsPerBatch: true", "transactionsPerBatch is True; expected"),
+        (TABLES + "buckets: 8", "buckets: only Delta tables have buckets; the target is 'tables.d"),
+        (
+            TABLES.replace("tables.db", "delta:t") + "buckets: 4097",
+            "buckets is 4097; expected a number from 1 to 4096",
+        ),
     ],
 )
 def test_a_mistake_is_named(text: str, fault: str) -> None:

@@ -185,6 +185,44 @@ def rebuild(definition: Path, as_json: bool) -> None:
 
 @pipeline.command()
 @FILE
+@click.option(
+    "--retention-hours",
+    type=click.IntRange(min=0, max=87_600),
+    default=168,
+    show_default=True,
+    help="Keep what versions of the last HOURS need, and younger files.",
+)
+@click.option("--delete", is_flag=True, help="Delete the files; otherwise only name them.")
+@JSON
+def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) -> None:
+    """Find, or with --delete remove, files of Delta tables that no version needs any more.
+
+    These are replaced files, and files that killed runs left. Reads neither the cluster nor Spark.
+    """
+    wanted = _read(definition)
+    if wanted.target_kind != "delta":
+        raise ConfigurationError(f"{definition} has no Delta tables; only these are tidied")
+    from waltz.spark.pipelines.delta_tables import DeltaTables
+
+    with DeltaTables(wanted.target, create=False) as store:
+        found = store.tidy(retention_hours, delete=delete)
+    facts = {
+        "deleted": delete,
+        "tables": [
+            {"table": each.table, "bytes": each.byte_count, "files": list(each.files)}
+            for each in found
+        ],
+    }
+    done = "deleted" if delete else "would delete"
+    lines = [
+        f"{each.table}: {done} {len(each.files):,} files, {each.byte_count:,} bytes"
+        for each in found
+    ]
+    _show(as_json, facts, "\n".join(lines))
+
+
+@pipeline.command()
+@FILE
 def report(definition: Path) -> None:
     """Write the report on the tables; reads neither the cluster nor Spark."""
     wanted = _read(definition)

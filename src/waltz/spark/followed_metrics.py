@@ -238,8 +238,8 @@ PIPELINE_METRICS: Final[tuple[Metric[PipelineState], ...]] = (
 PIPELINE_FAMILIES: Final[tuple[Family[PipelineState], ...]] = (
     batch_seconds(
         lambda state: state.seconds,
-        "`read`: read from the log, decoded, and grouped or written as files by tasks;"
-        " `commit`: made part of the target",
+        "`read`: read from the log and decoded, or written as files by tasks;"
+        " `commit`: grouped, and made part of the target",
     ),
 )
 

@@ -27,7 +27,7 @@ from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse
 from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
-KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report")
+KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report", "buckets")
 KINDS: Final = {
     "archive": KEYS,
     "tables": KEYS + KEYS_OF_TABLES,
@@ -37,6 +37,9 @@ KINDS: Final = {
 
 BATCH_TRANSACTIONS: Final = 250_000
 BATCH_TRANSACTIONS_MAX: Final = 100_000_000
+BUCKETS_MAX: Final = 4096
+"""Buckets of a Delta table, each of which is a file that a batch may rewrite."""
+
 TargetKind = Literal["sqlite", "delta"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
@@ -57,6 +60,7 @@ class PipelineDefinition:
     archive             the archive to read old transactions from, or to audit; None for none.
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
+    buckets             the number of buckets of each Delta table; None for what the tables have.
     """
 
     kind: str
@@ -70,6 +74,7 @@ class PipelineDefinition:
     batch_transactions: int = BATCH_TRANSACTIONS
     report: ReportDefinition | None = None
     target_kind: TargetKind = "sqlite"
+    buckets: int | None = None
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -109,6 +114,11 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
             f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
             f" {given['target']!r}"
         )
+    if target_kind != "delta" and "buckets" in given:
+        raise ConfigurationError(
+            f"{INVALID_DEFINITION} buckets: only Delta tables have buckets; the target is"
+            f" {given['target']!r}"
+        )
     return PipelineDefinition(
         kind=kind,
         cluster=cluster,
@@ -120,7 +130,9 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         tables=parse_tables(given["tables"], given.get("decode")) if kind == "tables" else None,
         archive=directory / str(given["archive"]) if "archive" in given else None,
         report=parse_report(given["report"], directory) if "report" in given else None,
-        batch_transactions=_batch_transactions(given.get("transactionsPerBatch")),
+        batch_transactions=_number("transactionsPerBatch", given, BATCH_TRANSACTIONS_MAX)
+        or BATCH_TRANSACTIONS,
+        buckets=_number("buckets", given, BUCKETS_MAX),
     )
 
 
@@ -138,13 +150,15 @@ def _target(kind: str, text: str) -> tuple[TargetKind, str]:
     return ("delta" if scheme == "delta" else "sqlite"), place
 
 
-def _batch_transactions(found: object) -> int:
+def _number(key: str, given: Mapping[str, object], most: int) -> int | None:
+    """Return the number under a key, None if the file does not have it. Raises ConfigurationError:
+    it is none from 1 to `most`."""
+    found = given.get(key)
     if found is None:
-        return BATCH_TRANSACTIONS
-    if type(found) is not int or not 1 <= found <= BATCH_TRANSACTIONS_MAX:
+        return None
+    if type(found) is not int or not 1 <= found <= most:
         raise ConfigurationError(
-            f"{INVALID_DEFINITION} transactionsPerBatch is {found!r}; expected a number from 1 to"
-            f" {BATCH_TRANSACTIONS_MAX}"
+            f"{INVALID_DEFINITION} {key} is {found!r}; expected a number from 1 to {most}"
         )
     return found
 

@@ -6,35 +6,40 @@ by itself. So the batch is planned in the database first; then each table takes 
 commit, which also has the number of the batch and the marks as application transactions; then the
 database notes that the batch is done. A run that finds a plan takes in that batch first: tables
 whose number says that they have the batch are left as they are.
+
+The rows of groups do not come here: tasks of Spark join them with the buckets that they touch and
+write the new files (`delta_join.py`); a commit names these in the place of the old ones.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
-import sqlite3
-import zlib
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from waltz import Histories
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
-from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.delta_join import (
+    BUCKET,
+    BucketJoin,
+    JoinedBucket,
+    arrow_schema,
+    sync,
+)
 from waltz.spark.pipelines.table_store import (
     REMEDY,
     Batch,
     Layout,
-    Rows,
     TableStore,
-    create_table,
-    join_rows,
-    quoted,
 )
 from waltz.types import PartitionId, TransactionId
 
@@ -42,10 +47,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 DATABASE: Final = "waltz.db"
-BUCKET: Final = "waltz_bucket"
 BUCKETS: Final = 64
-"""Parts of a table, by a hash of the key: a commit replaces the files of those that its batch
-touches."""
+"""Parts of a table by a hash of the key, if the definition does not say how many. A commit replaces
+the files of those that its batch touches."""
 
 BATCH_ID: Final = "waltz-batch"
 """The application whose transaction of a table is the number of the last batch it has."""
@@ -54,20 +58,38 @@ MARK_ID: Final = "waltz-mark-{}"
 """The application whose transaction of a table is the mark of a partition."""
 
 STATE: Final = """
-CREATE TABLE waltz_delta (number INTEGER NOT NULL, ranges TEXT, history TEXT) STRICT
+CREATE TABLE waltz_delta (
+    number INTEGER NOT NULL, ranges TEXT, history TEXT, buckets INTEGER NOT NULL) STRICT
 """
-"""One row: the number of batches that every table has, and the plan of the next one, if there is
-one."""
+"""One row: the number of batches that every table has, the plan of the next one, if there is one,
+and the number of buckets of each table, which never changes."""
 
 Plan = tuple[list[TransactionRange], UUID | None]
+Files = dict[int, list[tuple[str, int]]]
+"""Files of a table, by their buckets: paths relative to the table, and sizes in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TidiedTable:
+    """A table and its files that no version of the retained time needs, relative to the table.
+
+    byte_count  their sizes together.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    byte_count: int
 
 
 class DeltaTables(TableStore):
     """The Delta tables in one directory of a local disk; a context manager."""
 
-    def __init__(self, directory: Path, *, create: bool) -> None:
-        """Open the directory. Raises NotFoundError: there is none, and it is not to be made;
-        ConfigurationError: delta-rs is not installed, or the directory is something else's."""
+    def __init__(self, directory: Path, *, create: bool, buckets: int | None = None) -> None:
+        """Open the directory; `buckets` is the number that the definition names.
+
+        Raises NotFoundError: there is none, and it is not to be made; ConfigurationError: delta-rs
+        is not installed, or the directory is something else's.
+        """
         try:
             import deltalake  # noqa: F401
         except ModuleNotFoundError as error:
@@ -79,6 +101,7 @@ class DeltaTables(TableStore):
             raise ConfigurationError(
                 f"{INVALID_TABLES} {directory} has files that no pipeline made; name another target"
             )
+        self._wanted_buckets = buckets
         self._pinned: dict[str, DeltaTable] = {}
         super().__init__(path, create=create)
         self._inode = self.path.stat().st_ino
@@ -102,10 +125,17 @@ class DeltaTables(TableStore):
                             " target"
                         )
                     database.execute(STATE)
-                    database.execute("INSERT INTO waltz_delta VALUES (0, NULL, NULL)")
+                    wanted = self._wanted_buckets or BUCKETS
+                    database.execute("INSERT INTO waltz_delta VALUES (0, NULL, NULL, ?)", (wanted,))
+            buckets = self._buckets()
+            if self._wanted_buckets not in (None, buckets):
+                raise ConfigurationError(
+                    f"{DEFINITION_CHANGED} {self.directory} has tables of {buckets} buckets, the"
+                    f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
+                )
             if self._state() == (0, None):
                 for each in layouts:
-                    _create(self._path(each), each)
+                    _create(self._path(each), each, buckets)
 
     def expect_history(self, histories: Histories) -> None:
         """Check that the log has what was taken in, or begun to be. Raises HistoryChangedError."""
@@ -185,16 +215,49 @@ class DeltaTables(TableStore):
             for rows in batch.tables:
                 table = self._expected(rows.layout, number, is_planned=plan is not None)
                 if (table.transaction_version(BATCH_ID) or 0) == number:
-                    changes.append((table, rows.layout, *_joined(table, rows)))
+                    files = _files(table)
+                    join = self._join(rows.layout, files, number + 1)
+                    changes.append((table, rows.layout, files, join.run(rows)))
+            batch.confirm()
             if plan is None:
                 self._note_plan(batch)
-            for table, layout, buckets, content in changes:
-                self._commit(table, self._path(layout), buckets, content, number + 1, batch.ranges)
+            for table, layout, files, joined in changes:
+                self._commit(table, layout, files, joined, number + 1, batch.ranges)
             with self._transaction() as database:
                 self._add_facts(database, batch)
                 database.execute(
                     "UPDATE waltz_delta SET number = number + 1, ranges = NULL, history = NULL"
                 )
+
+    def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
+        """Find, and `delete`, the files that no version of the last hours needs: replaced ones, and
+        those that a killed task or driver left. Return them per table.
+
+        A bucket is one file after each batch, so there is nothing to compact. Raises
+        CorruptionError: a table or a file cannot be read or removed.
+        """
+        found = []
+        with self._locked(), self._delta_errors_named():
+            for log in sorted(self.directory.glob("*/_delta_log")):
+                table = _opened(log.parent)
+                version = table.version() + 1
+                sizes = {
+                    str(path.relative_to(log.parent)): path.stat().st_size
+                    for path in log.parent.glob(f"{BUCKET}=*/*")
+                }
+                paths = table.vacuum(
+                    retention_hours,
+                    dry_run=not delete,
+                    enforce_retention_duration=False,
+                    full=True,
+                )
+                if delete:
+                    table = _opened(log.parent)
+                    table.create_checkpoint()
+                    self._sync_log(log.parent, version)
+                size = sum(sizes.get(each, 0) for each in paths)
+                found.append(TidiedTable(log.parent.name, tuple(sorted(paths)), size))
+        return found
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these; both are closed after that."""
@@ -204,12 +267,23 @@ class DeltaTables(TableStore):
                 each.__exit__()
             self.directory.rename(other.directory.with_name("old"))
             other.directory.rename(self.directory)
-            _sync(self.directory.parent)
+            sync(self.directory.parent)
+
+    def _join(self, layout: Layout, files: Files, number: int) -> BucketJoin:
+        present = {bucket: [path for path, _ in found] for bucket, found in files.items()}
+        return BucketJoin(str(self._path(layout)), layout, present, number, self._buckets())
+
+    def _buckets(self) -> int:
+        with self._errors_named():
+            ((buckets,),) = self._rows("SELECT buckets FROM waltz_delta")
+        return int(buckets)
 
     def _state(self) -> tuple[int, Plan | None]:
         """Return the number of batches that every table has, and the plan of the next."""
         with self._errors_named():
-            found = self._rows("SELECT * FROM waltz_delta") if self._exists("waltz_delta") else []
+            found = []
+            if self._exists("waltz_delta"):
+                found = self._rows("SELECT number, ranges, history FROM waltz_delta")
         if len(found) != 1:
             raise CorruptionError(
                 f"{INVALID_TABLES} {self.path}: waltz_delta has {len(found)} rows, expected 1; run"
@@ -245,36 +319,45 @@ class DeltaTables(TableStore):
     def _commit(
         self,
         table: DeltaTable,
-        path: Path,
-        buckets: Sequence[int],
-        content: Any,
+        layout: Layout,
+        files: Files,
+        joined: Sequence[JoinedBucket],
         number: int,
         ranges: Sequence[TransactionRange],
     ) -> None:
-        """Replace some buckets of a table, on top of the version that `content` was made from."""
-        from deltalake import CommitProperties, Transaction, write_deltalake
+        """Name new files in the place of those that their buckets had in the version `table`."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction, RemoveAction
 
         marks = [Transaction(MARK_ID.format(each.partition_id), each.end) for each in ranges]
         # Not once again on top of what another writer has committed meanwhile.
         commit = CommitProperties(
             max_commit_retries=0, app_transactions=[Transaction(BATCH_ID, number), *marks]
         )
-        version = table.version() + 1
-        if buckets:
-            wanted = f"{BUCKET} IN ({', '.join(map(str, buckets))})"
-            write_deltalake(
-                table, content, mode="overwrite", predicate=wanted, commit_properties=commit
+        now = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = []
+        for each in joined:
+            values: dict[str, str | None] = {BUCKET: str(each.bucket)}
+            actions += [
+                RemoveAction(path, True, now, size, values)
+                for path, size in files.get(each.bucket, ())
+            ]
+            actions.append(
+                AddAction(each.path, each.size, values, each.written_at, True, each.statistics)
             )
-        else:
-            write_deltalake(table, content, mode="append", commit_properties=commit)
+        version = table.version() + 1
+        table.create_write_transaction(
+            actions, "append", _schema(layout), [BUCKET], commit_properties=commit
+        )
         # The commit is on the disk before the database says that it is there.
-        parts = [path / f"{BUCKET}={each}" for each in buckets]
+        self._sync_log(self._path(layout), version)
+
+    def _sync_log(self, path: Path, version: int) -> None:
+        """Have the log of a table from `version` on on the disk; its files are there already."""
         log = path / "_delta_log"
-        written = [*log.glob(f"{version:020}*"), *log.glob("_last_checkpoint")]
-        for each in parts:
-            written += each.iterdir()
-        for file in (*written, *parts, log, path, self.directory):
-            _sync(file)
+        written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
+        for file in (*written, *log.glob("_last_checkpoint"), log, path, self.directory):
+            sync(file)
 
     def _path(self, layout: Layout) -> Path:
         return self.directory / layout.definition.name
@@ -308,36 +391,18 @@ class DeltaTables(TableStore):
             raise CorruptionError(f"{INVALID_TABLES} {self.directory}: {error}") from error
 
 
-def _joined(table: DeltaTable, rows: Rows) -> tuple[list[int], Any]:
-    """Return the buckets that some rows touch, and all rows of these, joined.
-
-    Raises sqlite3.Error: a sum beyond 64 bits.
-    """
+def _files(table: DeltaTable) -> Files:
+    """Return the files that a version of a table names, by their buckets."""
     import pyarrow as pa
-    import pyarrow.dataset as ds
 
-    layout = rows.layout
-    names = [each.name for each in layout.columns]
-    width = len(layout.definition.keys)
-    buckets = sorted({_bucket(each[:width]) for each in rows.values})
-    present = table.to_pyarrow_dataset().to_batches(
-        columns=names, filter=ds.field(BUCKET).isin(buckets)
-    )
-    # A database without a name is a file that is gone when it is closed.
-    with closing(sqlite3.connect("", isolation_level=None)) as database:
-        create_table(database, layout)
-        database.execute("BEGIN")
-        for batch in present:
-            old = list(zip(*(each.to_pylist() for each in batch.columns), strict=True))
-            join_rows(database, Rows(layout, old))
-        join_rows(database, rows)
-        columns = ", ".join(map(quoted, names))
-        found = database.execute(f"SELECT {columns} FROM {quoted(layout.definition.name)}")
-        joined = [(*row, _bucket(row[:width])) for row in found]
-    schema = _schema(layout)
-    values = list(zip(*joined, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
-    return buckets, pa.table(arrays, schema=schema)
+    found: Files = {}
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("path", "size_bytes", f"partition.{BUCKET}")
+    if not len(actions):
+        return found
+    for path, size, bucket in zip(*(actions[each].to_pylist() for each in names), strict=True):
+        found.setdefault(bucket, []).append((path, size))
+    return found
 
 
 def _has_content(directory: Path) -> bool:
@@ -350,29 +415,19 @@ def _opened(path: Path) -> DeltaTable:
     return DeltaTable(path)
 
 
-def _create(path: Path, layout: Layout) -> None:
+def _create(path: Path, layout: Layout, buckets: int) -> None:
     from deltalake import DeltaTable
 
-    DeltaTable.create(path, _schema(layout), mode="ignore", partition_by=[BUCKET])
+    DeltaTable.create(
+        path,
+        _schema(layout),
+        mode="ignore",
+        partition_by=[BUCKET],
+        description=f"{buckets} buckets of keys",
+    )
 
 
 def _schema(layout: Layout) -> Any:
     import pyarrow as pa
 
-    types = {"INTEGER": pa.int64(), "TEXT": pa.string(), "REAL": pa.float64(), "BLOB": pa.binary()}
-    fields = [pa.field(each.name, types[each.type]) for each in layout.columns]
-    return pa.schema([*fields, pa.field(BUCKET, pa.int32())])
-
-
-def _bucket(key: Sequence[Any]) -> int:
-    """Return the bucket of a key, whose truths are 0 or 1 once they are in a table."""
-    plain = [int(each) if isinstance(each, bool) else each for each in key]
-    return zlib.crc32(json.dumps(plain).encode()) % BUCKETS
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return arrow_schema(layout).append(pa.field(BUCKET, pa.int32()))

@@ -1,8 +1,8 @@
 """Maintains tables that are derived from the log: takes in what is new, in batches.
 
 The position in the log is in the database of the tables and changes with them, so a run needs no
-checkpoint. The log is read in batches; Spark decodes and groups a batch, the driver joins its few
-remaining rows with the tables.
+checkpoint. The log is read in batches; Spark decodes and groups a batch, the target joins its rows
+with the tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.frames import (
     CORRUPT,
     DIGEST,
-    collected,
+    Grouped,
     decoded,
     float_columns,
     grouped,
@@ -39,10 +39,9 @@ from waltz.spark.pipelines.table_store import (
     Batch,
     BlockFacts,
     Layout,
-    Rows,
-    TableStore,
 )
 from waltz.spark.pipelines.tables import TablesDefinition
+from waltz.spark.pipelines.target import Target
 from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Watching
 from waltz.spark.progress import NextIds, PartitionLag, Progress, admit, available
 from waltz.spark.tasks import LogAccess
@@ -102,27 +101,32 @@ class _Log:
             yield progress, after
             progress = after
 
-    def batch(self, start: Progress, end: Progress, layouts: Sequence[Layout]) -> Batch:
-        """Return the batch of the transactions from `start` to `end`. Raises as `batch_of`."""
+    @contextmanager
+    def batch(self, start: Progress, end: Progress, layouts: Sequence[Layout]) -> Iterator[Batch]:
+        """Yield the batch of the transactions from `start` to `end`. Raises as `batch_of`."""
         ranges, history = start.ranges_to(end), later_history(self.histories)
         frame = decoded(read_log(self.spark, self.definition, ranges), self.tables)
-        batch = replace(batch_of(frame, self.tables, layouts, ranges), history=history)
+        with batch_of(frame, self.tables, layouts, ranges) as batch:
+            yield replace(batch, history=history, confirm=self._expect_same_history)
+
+    def _expect_same_history(self) -> None:
         # The frame asked the log which history it has when it was read.
         if _ends(self.access, self.definition)[0] != self.histories:
             raise HistoryChangedError(
                 f"{HISTORY_CHANGED} the log was restored while it was read. The batch was dropped:"
                 " run again"
             )
-        return batch
 
 
+@contextmanager
 def batch_of(
     frame: DataFrame,
     tables: TablesDefinition,
     layouts: Sequence[Layout],
     ranges: Sequence[TransactionRange],
-) -> Batch:
-    """Return the batch of the decoded transactions in `frame`, which are `ranges`.
+) -> Iterator[Batch]:
+    """Yield the batch of the decoded transactions in `frame`, which are `ranges`. The rows of its
+    tables can be computed during the block.
 
     Raises CorruptionError: one of them cannot be decoded or kept; and Spark's errors.
     """
@@ -134,10 +138,9 @@ def batch_of(
             raise CorruptionError(f"{DIFFERENT} read {seen} transactions of {count}")
         undecodable, good = _undecodable(whole, tables)
         rows = [
-            Rows(each, collected(grouped(good, each.definition, float_columns(each))))
-            for each in layouts
+            Grouped(each, grouped(good, each.definition, float_columns(each))) for each in layouts
         ]
-    return Batch(ranges, blocks, rows, undecodable)
+        yield Batch(ranges, blocks, rows, undecodable)
 
 
 def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any], DataFrame]:
@@ -220,16 +223,16 @@ def _ends(access: LogAccess, definition: PipelineDefinition) -> tuple[Histories,
 
 
 def _fill(
-    log: _Log, store: TableStore, layouts: Sequence[Layout], watch: Watching = NOBODY
+    log: _Log, store: Target, layouts: Sequence[Layout], watch: Watching = NOBODY
 ) -> TablesReport:
     store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
     store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
     for start, end in log.batches(store.marks(), store.planned()):
         began = time.monotonic()
-        batch = log.batch(start, end, layouts)
-        read = time.monotonic()
-        store.add(batch)
+        with log.batch(start, end, layouts) as batch:
+            read = time.monotonic()
+            store.add(batch)
         seconds = {"read": read - began, "commit": time.monotonic() - read}
         count = sum(each.row_count for each in batch.ranges)
         watch.took_in(BatchSeen(end.next_ids, count, len(batch.undecodable), None, seconds))
@@ -240,7 +243,7 @@ def _fill(
 
 
 @contextmanager
-def _scratch(definition: PipelineDefinition) -> Iterator[TableStore]:
+def _scratch(definition: PipelineDefinition) -> Iterator[Target]:
     """Yield tables that are gone after the block, on the same disk as those they are for."""
     beside = definition.target
     with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:

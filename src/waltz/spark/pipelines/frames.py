@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -243,12 +244,35 @@ def _sqlite_type(table: TableDefinition, name: str, found: DataType, is_sum: boo
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The rows of a batch in one table, which Spark has yet to compute."""
+
+    layout: Layout
+    frame: DataFrame
+
+    @property
+    def values(self) -> list[tuple[Any, ...]]:
+        """Compute the rows and return them all, in the order of the columns. Raises as
+        `collected`."""
+        return collected(self.frame)
+
+
 def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
     """Return the rows with values that SQLite has: numbers, texts, bytes, and times as texts of UTC
     whose order is that of the times.
 
     Raises CorruptionError: a time has no text of that form, or a text is not UTF-8.
     """
+    plain, texts = plain_columns(frame)
+    table = plain.toArrow()
+    columns = [stored_array(each, table.column(each), texts) for each in table.column_names]
+    return list(zip(*(each.to_pylist() for each in columns), strict=True))
+
+
+def plain_columns(frame: DataFrame) -> tuple[DataFrame, dict[str, Callable[[int], str]]]:
+    """Return the frame with numbers instead of times, and for these columns what makes the texts
+    of them."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -261,20 +285,27 @@ def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
         elif isinstance(each.dataType, t.TimestampType):
             column, texts[each.name] = f.unix_micros(column), _time_text
         plain.append(column.alias(each.name))
-    table = frame.select(*plain).toArrow()
-    columns = []
-    for name in table.column_names:
-        try:
-            values = table.column(name).to_pylist()
-            if name in texts:
-                values = [None if each is None else texts[name](each) for each in values]
-        except (OverflowError, UnicodeDecodeError) as error:
-            raise CorruptionError(
-                f"{INVALID_TABLES} column {name}: {error}; expected texts in UTF-8, and times of"
-                " the years 1 to 9999: leave out others with `where`"
-            ) from error
-        columns.append(values)
-    return list(zip(*columns, strict=True))
+    return frame.select(*plain), texts
+
+
+def stored_array(name: str, column: Any, texts: Mapping[str, Callable[[int], str]]) -> Any:
+    """Return a column of `plain_columns`, an Arrow array, with texts for times. Raises
+    CorruptionError as `collected`."""
+    import pyarrow as pa
+
+    try:
+        if name in texts:
+            return pa.array(
+                (None if each is None else texts[name](each) for each in column.to_pylist()),
+                pa.string(),
+            )
+        column.validate(full=True)
+    except (OverflowError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise CorruptionError(
+            f"{INVALID_TABLES} column {name}: {error}; expected texts in UTF-8, and times of"
+            " the years 1 to 9999: leave out others with `where`"
+        ) from error
+    return column
 
 
 def _date_text(days: int) -> str:

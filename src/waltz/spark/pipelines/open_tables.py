@@ -5,13 +5,15 @@ from __future__ import annotations
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.table_store import TableStore
+from waltz.spark.pipelines.target import Target
 
 
-def open_tables(definition: PipelineDefinition, *, create: bool) -> TableStore:
+def open_tables(definition: PipelineDefinition, *, create: bool) -> Target:
     """Return the tables at the definition's target, to be closed.
 
     Raises NotFoundError: there are none, and they are not to be made; ConfigurationError: a package
     is missing.
     """
-    kind = DeltaTables if definition.target_kind == "delta" else TableStore
-    return kind(definition.target, create=create)
+    if definition.target_kind == "delta":
+        return DeltaTables(definition.target, create=create, buckets=definition.buckets)
+    return TableStore(definition.target, create=create)

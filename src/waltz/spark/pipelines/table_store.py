@@ -8,11 +8,11 @@ new ones; knows nothing of Spark.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 from waltz import Histories
@@ -88,6 +88,16 @@ class Rows:
     values: Sequence[tuple[Any, ...]]
 
 
+class TableRows(Protocol):
+    """The rows of a batch in one table, known or yet to be computed."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def values(self) -> Sequence[tuple[Any, ...]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class BlockFacts:
     """A batch's part of one block: the number of transactions, and the sum of their hashes."""
@@ -104,10 +114,13 @@ class Batch:
 
     ranges: Sequence[TransactionRange]
     blocks: Sequence[BlockFacts]
-    tables: Sequence[Rows]
+    tables: Sequence[TableRows]
     undecodable: Sequence[tuple[int, int, int, bytes | None]] = ()
     history: UUID | None = None
     """The history of the log to which the transactions belong; None: the first one."""
+    confirm: Callable[[], None] = lambda: None
+    """A last look at the log, once the rows are computed and before they count. Raises
+    HistoryChangedError."""
 
 
 class TableStore:
@@ -129,7 +142,7 @@ class TableStore:
             self._database.close()
             raise
 
-    def __enter__(self) -> TableStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -211,11 +224,8 @@ class TableStore:
 
     def rows(self, layout: Layout) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table, in the order of its columns."""
-        names = ", ".join(quoted(each.name) for each in layout.columns)
         with self._errors_named():
-            yield from self._database.execute(
-                f"SELECT {names} FROM {quoted(layout.definition.name)}"
-            )
+            yield from table_rows(self._database, layout)
 
     def last_mentioned(self, table: str) -> list[tuple[int, int]]:
         """Return partitions with their last transaction that the rows of a table mention."""
@@ -251,9 +261,12 @@ class TableStore:
         Raises VersionConflictError: another run has taken in the same transactions meanwhile;
         CorruptionError: the database does not take it (a sum beyond 64 bits, a full disk).
         """
+        # Other runs do not wait for what Spark has yet to compute.
+        tables = [Rows(each.layout, each.values) for each in batch.tables]
+        batch.confirm()
         with self._transaction() as database:
             self._expect_start(batch.ranges)
-            for rows in batch.tables:
+            for rows in tables:
                 join_rows(database, rows)
             self._add_facts(database, batch)
 
@@ -402,6 +415,12 @@ def join_rows(database: sqlite3.Connection, rows: Rows) -> None:
         f" ON CONFLICT ({_identity(definition)}) DO UPDATE SET {taken}",
         rows.values,
     )
+
+
+def table_rows(database: sqlite3.Connection, layout: Layout) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a table, in the order of its columns. Raises sqlite3.Error."""
+    names = ", ".join(quoted(each.name) for each in layout.columns)
+    yield from database.execute(f"SELECT {names} FROM {quoted(layout.definition.name)}")
 
 
 def _identity(definition: TableDefinition) -> str:

@@ -1,0 +1,77 @@
+"""The interface of what keeps derived tables: all that a run and a proof know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, Self
+from uuid import UUID
+
+from waltz import Histories
+from waltz.spark.pipelines.table_store import Batch, Layout
+from waltz.types import PartitionId, TransactionId
+
+
+class Target(Protocol):
+    """The tables of one definition with the marks of the log; a context manager.
+
+    A batch and its marks change together: after a death at any moment a later `add` of the same
+    transactions, from `marks` to `planned` if there is a plan, makes each count once.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        """Make this the target of these tables of this cluster, or make sure that it is. Raises
+        ConfigurationError: it is another's."""
+
+    def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
+        """Check the origin. Raises ConfigurationError."""
+
+    def expect_history(self, histories: Histories) -> None:
+        """Check that the log has what was taken in. Raises HistoryChangedError."""
+
+    def marks(self) -> Mapping[PartitionId, TransactionId]:
+        """Return the next transaction to take in of each partition."""
+        ...
+
+    def planned(self) -> Mapping[PartitionId, TransactionId]:
+        """Return the ends of the batch that a run has begun and not finished."""
+        ...
+
+    def add(self, batch: Batch) -> None:
+        """Commit a batch: join its rows with the present ones and set the marks, all or nothing.
+
+        Raises VersionConflictError: another run has taken in the same transactions meanwhile;
+        CorruptionError: the tables do not take it; HistoryChangedError as `batch.confirm`.
+        """
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Let everything that is read in the block be of one moment. Raises VersionConflictError:
+        there is no such moment before another run."""
+        ...
+
+    def rows(self, layout: Layout) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a table, in the order of its columns."""
+        ...
+
+    def blocks(self) -> dict[tuple[int, int], tuple[int, str]]:
+        """Return transactions and digest of each block, by partition and block."""
+        ...
+
+    def last_mentioned(self, table: str) -> list[tuple[int, int]]:
+        """Return partitions with their last transaction that the rows of a table mention."""
+        ...
+
+    def undecodable(self, partition: int, first: int, end: int) -> list[tuple[Any, ...]]:
+        """Return the transactions put aside of a range, in order."""
+        ...
+
+    def undecodable_beyond(self, ends: Mapping[PartitionId, int]) -> Iterator[tuple[Any, ...]]:
+        """Yield the transactions put aside that are outside of all partitions to `ends`."""
+        ...
+
+    def replace_by(self, other: Self) -> None:
+        """Put the tables of `other`, a target of the same kind, in the place of these."""
