@@ -174,7 +174,7 @@ def test_what_cannot_be_decoded_is_named_or_put_aside(
     failing = defined(cluster, tmp_path)
     with pytest.raises(
         CorruptionError,
-        match=r"^WALTZ-2014 partition 1, transaction 2, and 3 more: the data is b'no JSON'",
+        match=r"^WALTZ-2014 partition 1, transaction 2, and 3 more, header 9: the data is b'no JS",
     ):
         take_in(spark, access, failing)
     assert query(failing.target, "SELECT * FROM waltz_marks") == []

@@ -1,4 +1,5 @@
-"""The definition of a pipeline, from its file. Pure: the file's text in, a value out.
+"""The definition of a pipeline, from its file: the file's text in, a value out. Nothing is read but
+the files of schemas that the text names.
 
 pipeline: archive
 cluster: 127.0.0.1:7100
@@ -127,7 +128,9 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
         tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
         spark={key: _spark_text(value) for key, value in spark.items()},
-        tables=parse_tables(given["tables"], given.get("decode")) if kind == "tables" else None,
+        tables=parse_tables(given["tables"], given.get("decode"), directory)
+        if kind == "tables"
+        else None,
         archive=directory / str(given["archive"]) if "archive" in given else None,
         report=parse_report(given["report"], directory) if "report" in given else None,
         batch_transactions=_number("transactionsPerBatch", given, BATCH_TRANSACTIONS_MAX)

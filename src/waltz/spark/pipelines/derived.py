@@ -34,6 +34,7 @@ from waltz.spark.pipelines.frames import (
     read_log,
 )
 from waltz.spark.pipelines.open_tables import open_tables
+from waltz.spark.pipelines.schemas import CAUSE_CHARACTERS_MAX
 from waltz.spark.pipelines.table_store import (
     BLOCK_TRANSACTIONS,
     Batch,
@@ -150,22 +151,38 @@ def _undecodable(frame: DataFrame, tables: TablesDefinition) -> tuple[list[Any],
     if CORRUPT not in frame.columns:
         return [], frame
     broken = frame.where(f.col(CORRUPT).isNotNull())
-    columns = broken.select("partition", "transaction_id", "header", "data")
-    found = [
-        (row[0], row[1], row[2], None if row[3] is None else bytes(row[3]))
+    columns = broken.select(
+        "partition",
+        "transaction_id",
+        "header",
+        "data",
+        f.substring(f.col(CORRUPT), 1, CAUSE_CHARACTERS_MAX),
+    )
+    rows = [
+        ((row[0], row[1], row[2], None if row[3] is None else bytes(row[3])), row[4])
         for row in columns.orderBy("partition", "transaction_id")
         .limit(UNDECODABLE_MAX + 1)
         .collect()
     ]
+    found = [row for row, _ in rows]
     if found and (not tables.decoding.quarantine or len(found) > UNDECODABLE_MAX):
-        partition_id, transaction_id, _, data = found[0]
+        partition_id, transaction_id, header, data = found[0]
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         raise CorruptionError(
-            f"{UNDECODABLE} partition {partition_id}, transaction {transaction_id}{more}: the"
-            f" data is {data!r:.80}; expected JSON with the fields of the definition. Correct"
+            f"{UNDECODABLE} partition {partition_id}, transaction {transaction_id}{more}, header"
+            f" {header}: the data is {data!r:.80}; {_cause(tables, header, rows[0][1])}. Correct"
             " `decode`, or write `undecodable: quarantine` there"
         )
     return found, frame.where(f.col(CORRUPT).isNull())
+
+
+def _cause(tables: TablesDefinition, header: int, corrupt: str) -> str:
+    """Return why data could not be decoded, of which `corrupt` is its text if it should be JSON."""
+    schemas = dict(tables.decoding.schemas)
+    schema = schemas.get(header, schemas.get(None))
+    if schema is not None and schema.format == "json":
+        return "expected JSON with the fields of the definition"
+    return corrupt
 
 
 def take_in(

@@ -14,6 +14,7 @@ from waltz.spark.codes import INVALID_DEFINITION, INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.expressions import Judge
+from waltz.spark.pipelines.schemas import BODY, CAUSE, Decoded
 from waltz.spark.pipelines.table_store import Column, Layout
 from waltz.spark.pipelines.tables import (
     ELEMENT,
@@ -27,10 +28,11 @@ from waltz.spark.pipelines.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 CORRUPT: Final = "waltz_corrupt"
-"""The column with the text of data that does not match the definition."""
+"""The column that has, for data that does not match the definition, the text of JSON, or why other
+data cannot be decoded; null for all other transactions."""
 
 POSITION: Final = "waltz_position"
 """The column that has an element's place in its array, from 0."""
@@ -87,7 +89,8 @@ def kept(spark: SparkSession, frame: DataFrame) -> Iterator[DataFrame]:
 def decoded(log: DataFrame, tables: TablesDefinition) -> DataFrame:
     """Return the columns of the log and the fields of the data.
 
-    Raises ConfigurationError: a field has no type that Spark knows.
+    Raises ConfigurationError: a field has no type that Spark knows, or none that data other than
+    JSON can have.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
@@ -101,14 +104,56 @@ def decoded(log: DataFrame, tables: TablesDefinition) -> DataFrame:
     )
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     text = f.coalesce(f.col("data").cast("string"), f.lit(""))
-    found = log.withColumn("waltz_body", f.from_json(text, schema, options))
-    # Spark does not complain of an empty text, nor of one that is not a JSON object.
+    formats = {header: each.format for header, each in tables.decoding.schemas}
+    if set(formats.values()) == {"json"} and None in formats:
+        found = log.withColumn("waltz_body", f.from_json(text, schema, options))
+        # Spark does not complain of an empty text, nor of one that is not a JSON object.
+        broken = f.when(f.expr(f"waltz_body.{CORRUPT}").isNotNull() | (f.trim(text) == ""), text)
+        return found.select(
+            *log.columns,
+            *(f.col(f"waltz_body.{name}").alias(name) for name, _ in fields),
+            broken.alias(CORRUPT),
+        )
+    wanted = StructType(schema.fields[:-1])
+    _expect_arrow(wanted)
+    as_json = frozenset(header for header, each in formats.items() if each == "json")
+    named = [header for header in formats if header is not None]
+    if None in as_json:
+        others = [header for header in named if header not in as_json]
+        is_json = ~f.col("header").isin(others)
+    else:
+        is_json = f.col("header").isin([header for header in named if header in as_json])
+    other_schemas = tuple(each for each in tables.decoding.schemas if each[0] not in as_json)
+    rows = StructType(
+        [*log.schema.fields, StructField(BODY, wanted), StructField(CAUSE, StringType())]
+    )
+    found = log.mapInArrow(Decoded(other_schemas, wanted, as_json), rows).withColumn(
+        "waltz_body", f.from_json(f.when(is_json, text), schema, options)
+    )
     broken = f.when(f.expr(f"waltz_body.{CORRUPT}").isNotNull() | (f.trim(text) == ""), text)
     return found.select(
         *log.columns,
-        *(f.col(f"waltz_body.{name}").alias(name) for name, _ in fields),
-        broken.alias(CORRUPT),
+        *(
+            f.when(is_json, f.col(f"waltz_body.{name}"))
+            .otherwise(f.col(f"{BODY}.{name}"))
+            .alias(name)
+            for name, _ in fields
+        ),
+        f.when(is_json, broken).otherwise(f.col(CAUSE)).alias(CORRUPT),
     )
+
+
+def _expect_arrow(fields: StructType) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for each in fields:
+        try:
+            to_arrow_schema(type(fields)([each]), timezone="UTC")
+        except Exception as error:  # whatever error Spark has for a type without an Arrow form
+            raise mistake(
+                f"decode: field {each.name} is {each.dataType.simpleString()}, which only data in"
+                " JSON can have"
+            ) from error
 
 
 def _spark_type(name: str, text: str) -> DataType:

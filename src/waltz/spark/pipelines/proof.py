@@ -226,10 +226,11 @@ class _Proof:
                 f"{DIFFERENT} read {seen} transactions of {sum(e.row_count for e in ranges)}"
             )
         if put_aside and not self.tables.decoding.quarantine:
-            partition, transaction_id, _, data = put_aside[0]
+            partition, transaction_id, header, data = put_aside[0]
             raise CorruptionError(
-                f"{UNDECODABLE} partition {partition}, transaction {transaction_id}: the data is"
-                f" {data!r:.80}; no run could have taken it in with this definition"
+                f"{UNDECODABLE} partition {partition}, transaction {transaction_id}, header"
+                f" {header}: the data is {data!r:.80}; no run could have taken it"
+                " in with this definition"
             )
         aside.compare(ranges, put_aside)
 

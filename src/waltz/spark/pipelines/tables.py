@@ -1,4 +1,5 @@
-"""The definitions of a pipeline's tables, from its file. Pure: parsed YAML in, values out.
+"""The definitions of a pipeline's tables, from its file: parsed YAML in, values out.
+Nothing is read but the files of schemas that the definition names.
 
 Expressions are Spark SQL over the columns of the log and the fields of the decoded data. Every
 measure can be added to later: its value for old transactions and its value for new ones give its
@@ -11,10 +12,12 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
+from waltz.spark.pipelines.schemas import JSON_ONLY, Schemas, field_names, parse_schemas
 
 Function = Literal["count", "count_if", "sum", "min", "max", "first", "last"]
 
@@ -33,7 +36,7 @@ PLACES: Final = (
 
 RESERVED: Final = ("waltz_", "sqlite_")
 TABLE_KEYS: Final = ("where", "each", "keys", "measures")
-DECODE_KEYS: Final = ("fields", "undecodable")
+DECODE_KEYS: Final = ("fields", "undecodable", "schemas")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The decoding of data into fields: JSON with a Spark type for each field; no fields, no
-    decoding.
+    """The decoding of data into fields, with a Spark type for each field; no fields, no decoding.
+    The header of a transaction says by which schema; without schemas data is JSON.
 
     `quarantine`: transactions whose data cannot be decoded are put into a table of their own;
     otherwise a run fails at the first of them.
@@ -71,6 +74,7 @@ class Decoding:
 
     fields: tuple[tuple[str, str], ...] = ()
     quarantine: bool = False
+    schemas: Schemas = JSON_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +86,27 @@ class TablesDefinition:
 
     def fingerprint(self) -> str:
         """Return a text that two definitions share if their tables may be continued."""
-        return json.dumps(asdict(self), sort_keys=True)
+        found = asdict(self)
+        del found["decoding"]["schemas"]
+        if self.decoding.schemas != JSON_ONLY:  # otherwise as it was before there were others
+            found["decoding"]["schemas"] = [
+                [header, *schema.fingerprint()] for header, schema in self.decoding.schemas
+            ]
+        return json.dumps(found, sort_keys=True)
 
 
-def parse_tables(tables: object, decode: object) -> TablesDefinition:
-    """Return the definitions under the keys `tables` and `decode` of a file. Raises
-    ConfigurationError."""
+def parse_tables(tables: object, decode: object, directory: Path = Path()) -> TablesDefinition:
+    """Return the definitions under the keys `tables` and `decode` of a file; the paths of schemas
+    are relative to `directory`. Raises ConfigurationError."""
     found = expect_mapping("tables", tables)
     if not found:
         raise mistake("tables is empty; expected a name and a definition for each")
     names = _names("tables", found)
     parsed = tuple(_table(name, found[name]) for name in names)
-    return TablesDefinition(parsed, _decoding(decode))
+    return TablesDefinition(parsed, _decoding(decode, directory))
 
 
-def _decoding(decode: object) -> Decoding:
+def _decoding(decode: object, directory: Path) -> Decoding:
     if decode is None:
         return Decoding()
     found = expect_mapping("decode", decode, DECODE_KEYS)
@@ -104,9 +114,22 @@ def _decoding(decode: object) -> Decoding:
     undecodable = found.get("undecodable", "fail")
     if undecodable not in ("fail", "quarantine"):
         raise mistake(f"decode: undecodable is {undecodable!r}; expected fail or quarantine")
+    schemas = JSON_ONLY
+    if "schemas" in found:
+        if not fields:
+            raise mistake("decode: schemas without fields; expected the fields that tables use")
+        given = found["schemas"]
+        if not isinstance(given, dict):
+            raise mistake(f"decode: schemas is {given!r:.80}; expected a format for each header")
+        schemas = parse_schemas(given, directory)
+        known = field_names(schemas)
+        for name in fields:
+            if known is not None and name not in known:
+                raise mistake(f"decode: field {name} is in none of the schemas")
     return Decoding(
         tuple((name, str(fields[name])) for name in _names("decode: fields", fields)),
         quarantine=undecodable == "quarantine",
+        schemas=schemas,
     )
 
 
