@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 import waltz
 from tests.clusters import ROOT
+from tests.spark.test_pipelines_schemas import AVRO, descriptors
 from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
 from waltz.spark.pipelines.archiving import add_to_archive
@@ -39,16 +41,27 @@ def test_the_page_has_every_option_column_and_code() -> None:
     assert given == told
 
 
-def test_the_files_of_pipelines_are_such_and_show_every_key() -> None:
-    archive, tables, audit = blocks("yaml")
+def test_the_files_of_pipelines_are_such_and_show_every_key(tmp_path: Path) -> None:
+    archive, tables, schemas, delta, audit = blocks("yaml")
     definition = parse_definition(archive, directory=Path("/etc"))
     assert (definition.kind, definition.partitions) == ("archive", (0, 1, 2, 3))
     definition = parse_definition(tables, directory=Path("/etc"))
     assert (definition.kind, definition.archive) == ("tables", Path("/etc/archive"))
     definition = parse_definition(audit, directory=Path("/etc"))
     assert (definition.kind, definition.archive) == ("audit", Path("/etc/archive"))
-    shown = set(re.findall(r"^(\w+):", archive + tables, re.MULTILINE))
+    shown = set(re.findall(r"^(\w+):", archive + tables + delta, re.MULTILINE))
     assert shown == {key for keys in KINDS.values() for key in keys}
+
+    parts = {key: yaml.safe_load(tables)[key] for key in ("pipeline", "cluster")}
+    for part in (schemas, delta):
+        parts |= yaml.safe_load(part)
+    parts["tables"] = {"sums": {"keys": {"account": "account"}, "measures": {"n": "count(*)"}}}
+    (tmp_path / "order.avsc").write_bytes(AVRO.content)
+    (tmp_path / "order.desc").write_bytes(descriptors())
+    definition = parse_definition(yaml.safe_dump(parts), directory=tmp_path)
+    assert (definition.target_kind, definition.buckets) == ("delta", 256)
+    assert definition.tables is not None
+    assert [header for header, _ in definition.tables.decoding.schemas] == [0, 6, 7, 8, None]
 
 
 @pytest.mark.spark
