@@ -9,6 +9,8 @@ from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
 from waltz.cluster.histories import Histories
 from waltz.connections.known_histories_shell import KnownHistories
+from waltz.connections.sources_shell import CoordinatorSource
+from waltz.errors import UnavailableError
 
 
 def _names_only(check: Callable[..., None]) -> Callable[..., None]:
@@ -32,6 +34,19 @@ def _unread(_: Callable[..., Any]) -> Callable[..., Any]:
         self.current = self.current or Histories(key)
 
     return learning
+
+
+def _going_on(kept: Callable[..., Any]) -> Callable[..., Any]:
+    """What is known is good enough if the coordinator does not tell."""
+
+    async def keeping(self: Any) -> Histories:
+        try:
+            found: Histories = await kept(self)
+        except UnavailableError:
+            return self.histories or Histories(self.current.cluster_key)
+        return found
+
+    return keeping
 
 
 def _bug(name: str, caught: Scene, *patches: Patch) -> Bug:
@@ -60,5 +75,13 @@ HISTORY_BUGS: Final[tuple[Bug, ...]] = (
         "a connection is used before its histories are known",
         Scene(1000, "archived", "none"),
         Patch(KnownHistories, "learn", _unread),
+    ),
+    Bug(
+        name="who cannot ask whether the log was restored takes it for not restored",
+        breaks="restore",
+        patches=(Patch(CoordinatorSource, "_kept_histories", _going_on),),
+        workloads=("archived",),
+        plans=("server_crash", "outlived_tails"),
+        caught=Scene(145, "archived", "outlived_tails"),
     ),
 )
