@@ -174,7 +174,8 @@ def request_id_runs(request_ids: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _few_runs(request_ids: list[list[int]]) -> list[list[int]]:
-    """As `request_id_runs`, one after the other."""
+    """Return the runs of a few request IDs, four numbers each, as a loop finds them: the same as
+    the columns of `request_id_runs`."""
     runs: list[list[int]] = []
     for *writer, number in request_ids:
         if runs and number and number == runs[-1][3] + runs[-1][4] and writer == runs[-1][:3]:

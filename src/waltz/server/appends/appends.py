@@ -147,26 +147,17 @@ def of_batches(messages: Sequence[AppendBatch], connection_id: int, first_arriva
     byte_counts += BATCHED_APPEND_BYTES
     if columns.lock_hashes.size:
         byte_counts += LOCK_BYTES * np.add.reduce(columns.lock_counts, axis=1, dtype=np.int64)
-    return Appends(
+    return _appends_of(
+        columns,
         np.arange(first_arrival, first_arrival + count),
         Senders(connection_ids, byte_counts, request_ids),
-        LockedAppends(
-            request_ids[:, 0],
-            columns.client_high_water_marks,
-            columns.lock_counts,
-            columns.lock_hashes,
-        ),
-        NewRecords(
-            request_ids.astype(">i4").view(np.uint8),
-            columns.headers,
-            data,
-            columns.bodies.checksums,
-        ),
+        request_ids.astype(">i4").view(np.uint8),
     )
 
 
 def _of_few(message: AppendBatch, connection_id: int, first_arrival: int) -> Appends:
-    """As `of_batches`, of one message."""
+    """Return the appends of one message of at most `_FEW_MAX`: what `of_batches` returns for more,
+    computed in a loop over the appends."""
     columns, first = message.appends, message.request_id
     data = columns.bodies.data
     count = len(data)
@@ -178,25 +169,35 @@ def _of_few(message: AppendBatch, connection_id: int, first_arrival: int) -> App
     ids = [(*first[:3], number) for number in numbers]
     request_ids = np.array(ids, np.int32)
     id_bytes = b"".join([REQUEST_ID.pack(*each) for each in ids])
-    return Appends(
+    return _appends_of(
+        columns,
         np.array([*range(first_arrival, first_arrival + count)], np.int64),
         Senders(
             np.array([connection_id] * count, np.int64),
             np.array(byte_counts, np.int64),
             request_ids,
         ),
+        np.frombuffer(id_bytes, np.uint8).reshape(count, REQUEST_ID_BYTES),
+    )
+
+
+def _appends_of(
+    columns: AppendColumns,
+    arrivals: NDArray[np.int64],
+    senders: Senders,
+    id_bytes: NDArray[np.uint8],
+) -> Appends:
+    """`id_bytes`: the request IDs as they lie in records, a row of `REQUEST_ID_BYTES` each."""
+    return Appends(
+        arrivals,
+        senders,
         LockedAppends(
-            request_ids[:, 0],
+            senders.request_ids[:, 0],
             columns.client_high_water_marks,
             columns.lock_counts,
             columns.lock_hashes,
         ),
-        NewRecords(
-            np.frombuffer(id_bytes, np.uint8).reshape(count, REQUEST_ID_BYTES),
-            columns.headers,
-            data,
-            columns.bodies.checksums,
-        ),
+        NewRecords(id_bytes, columns.headers, columns.bodies.data, columns.bodies.checksums),
     )
 
 
