@@ -18,8 +18,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -227,6 +228,18 @@ def started(directory: Path, seed: int) -> Iterator[tuple[Run, waltz.WaltzClient
             run.pipeline.stop()
 
 
+def kill_in_rounds(
+    play: Callable[[str], None], victims: Sequence[str], kills: int, seed: int
+) -> None:
+    """Call `play` with a victim that `seed` draws, `kills` times, and print the seconds of each."""
+    order = random.Random(seed)
+    for number in range(1, kills + 1):
+        began = time.monotonic()
+        victim = order.choice(victims)
+        play(victim)
+        print(f"{number}: {victim} {time.monotonic() - began:.1f} s", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill the parts of a pipeline, and compare.")
     parser.add_argument("--kills", type=int, default=100)
@@ -236,12 +249,7 @@ def main() -> None:
         TemporaryDirectory(prefix="waltz-kills-") as directory,
         started(Path(directory), chosen.seed) as (run, client),
     ):
-        order = random.Random(chosen.seed)
-        for number in range(1, chosen.kills + 1):
-            began = time.monotonic()
-            kind = order.choice(VICTIMS)
-            run.round(client, kind)
-            print(f"{number}: {kind} {time.monotonic() - began:.1f} s", flush=True)
+        kill_in_rounds(partial(run.round, client), VICTIMS, chosen.kills, chosen.seed)
         print(f"seed {chosen.seed}: {dict(run.kills)}, {run.pipeline.starts} starts, all equal")
 
 

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +29,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.live.journal import read_all
 from tests.spark.killed_pipeline import OPTIONS, defined
-from tests.spark.kills import CATCH_UP_SECONDS_MAX, Pipeline
+from tests.spark.kills import CATCH_UP_SECONDS_MAX, Pipeline, kill_in_rounds
 from waltz.errors import NotFoundError, VersionConflictError
 from waltz.spark import spark_session
 from waltz.spark.pipelines.delta_tables import DeltaTables
@@ -185,12 +186,7 @@ def main() -> None:
         TemporaryDirectory(prefix="waltz-table-kills-") as directory,
         started(Path(directory), chosen.seed) as (run, client),
     ):
-        order = random.Random(chosen.seed)
-        for number in range(1, chosen.kills + 1):
-            began = time.monotonic()
-            kind = order.choice(VICTIMS)
-            run.round(client, kind)
-            print(f"{number}: {kind} {time.monotonic() - began:.1f} s", flush=True)
+        kill_in_rounds(partial(run.round, client), VICTIMS, chosen.kills, chosen.seed)
         orphans = run.finish()
         print(
             f"seed {chosen.seed}: {dict(run.kills)}, {run.pipeline.starts} starts,"
