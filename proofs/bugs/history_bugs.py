@@ -37,7 +37,7 @@ def _unread(_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _going_on(kept: Callable[..., Any]) -> Callable[..., Any]:
-    """What is known is good enough if the coordinator does not tell."""
+    """The client keeps the histories that it knows if the coordinator does not answer."""
 
     async def keeping(self: Any) -> Histories:
         try:
@@ -77,7 +77,7 @@ HISTORY_BUGS: Final[tuple[Bug, ...]] = (
         Patch(KnownHistories, "learn", _unread),
     ),
     Bug(
-        name="who cannot ask whether the log was restored takes it for not restored",
+        name="a client that cannot ask whether the log was restored takes it for not restored",
         breaks="restore",
         patches=(Patch(CoordinatorSource, "_kept_histories", _going_on),),
         workloads=("archived",),
