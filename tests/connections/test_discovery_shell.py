@@ -417,6 +417,7 @@ def test_an_operation_gives_up_when_no_server_comes_back_in_time() -> None:
         events: list[Any] = []
         options: dict[str, Any] = {"mount_seconds_max": 0.2, "listener": events.append}
         async with opened(host, server.address, **options) as client:
+            await until(lambda: PartitionMounted(P0) in events)  # however long that takes
             await client.append(0, b"a")
             await server.stop()
             await until(lambda: PartitionUnmounted(P0) in events)
