@@ -104,6 +104,7 @@ MAY_WAIT = {"system", "sim", "cli", "testing"}
 """Parts whose every file may use asyncio; elsewhere only `*_shell.py` and the faces for threads."""
 
 FOR_THREADS = {
+    "client/databases/database_marks_shell.py",
     "client/blocking_client.py",
     "reader/blocking_reader.py",
     "connections/loop_thread.py",

@@ -160,6 +160,9 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/cli/archive_checks.py:_PERCENT": (repeated("1"), framed("1.", "1")),
     "src/waltz/cli/prove.py:PlaceType": (repeated("1"), framed("1:", "1")),
+    "src/waltz/client/consistency_token.py:_TEXT": (
+        repeated("1."), framed(f"1.{'0' * 32}", ".0=1"), framed(f"1.{'0' * 32}.", "1"),
+    ),
     "src/waltz/client/databases/sql_statements.py:_PIECE": (
         framed(" ", " "), framed("--", "-"), framed("'", "''"), framed('"', '""'), framed("a", "$"),
     ),
