@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,9 @@ import pytest
 
 from tests.client.applications import WRITTEN, Note, Recorder
 from tests.client.fake_cluster import FakeServer, hosts_for, server_thread
+from waltz.client.appends.gate import Entry, Gate
 from waltz.client.applying.callbacks import WaltzClientCallbacks
-from waltz.client.blocking_client import WaltzClient
+from waltz.client.blocking_client import WaltzClient, _wait_at
 from waltz.client.client_options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.errors import (
@@ -21,6 +23,9 @@ from waltz.errors import (
     NotFoundError,
     OperationTimeoutError,
 )
+from waltz.system.clock import RealClock
+
+NEVER_SECONDS = 1e6
 
 
 @pytest.fixture
@@ -219,3 +224,41 @@ def test_a_call_out_of_time_is_cancelled(server: FakeServer) -> None:
     server.partitions.pop(0)
     with opened(server, partitions=[1]) as client, pytest.raises(OperationTimeoutError):
         client.get_high_water_mark(0, timeout_seconds=0.02)
+
+
+def test_room_is_taken_by_a_handler_of_a_signal_that_waits_on_top_of_a_call_that_waits() -> None:
+    """The gate wakes the call that came first, which cannot go on before the handler has ended."""
+    clock, gate = RealClock(), Gate(1)
+    order: list[str] = []
+    gate.set_mounted(True)
+    gate.take_room()
+
+    def append(name: str) -> None:
+        entry = Entry(
+            gate,
+            clock.now(),
+            timeout_seconds=None,
+            mount_seconds_max=NEVER_SECONDS,
+            registration_seconds_max=NEVER_SECONDS,
+            nudge=lambda: None,
+        )
+        _wait_at(entry, clock)
+        order.append(name)
+        gate.release(1)
+
+    def disturb() -> None:
+        wait_until(lambda: len(gate.waiting) == 1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        wait_until(lambda: len(gate.waiting) == 2)
+        gate.release(1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: append("handler"))
+    try:
+        disturbing = threading.Thread(target=disturb)
+        disturbing.start()
+        append("call")
+        disturbing.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert order == ["handler", "call"]
+    assert not gate.waiting

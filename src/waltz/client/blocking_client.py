@@ -6,11 +6,12 @@ that come while the loop is busy wake it once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 from waltz.arrays import np
 from waltz.client.appends.gate import Entry
@@ -201,16 +202,38 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         self._close_in_time(self._there.close(), self.options.close_seconds_max)
 
 
+class _Waits(threading.local):
+    """The waits of one thread: a handler of a signal that appends waits on top of the call that the
+    signal has interrupted."""
+
+    def __init__(self) -> None:
+        self.woken: list[SimpleQueue[None]] = []
+
+
+_WAITS: Final = _Waits()
+
+
 def _wait_at(entry: Entry, clock: Clock) -> None:
     """Return once the entry has room. Raises as its `step`."""
     woken: SimpleQueue[None] = SimpleQueue()
-    entry.wake = partial(woken.put, None)
+    waits = _WAITS.woken
+    entry.wake = partial(_wake_all, waits)
     try:
+        waits.append(woken)
         while (seconds := entry.step(clock.now())) is not None:
             with suppress(Empty):
                 woken.get(timeout=seconds)
     finally:
+        if woken in waits:  # not if the call was interrupted before it was there
+            waits.remove(woken)
         entry.leave()
+
+
+def _wake_all(waits: list[SimpleQueue[None]]) -> None:
+    """Wake all waits of a thread: only the newest can take room now, and if a signal has
+    interrupted an older one, the gate may have chosen that one."""
+    for woken in tuple(waits):
+        woken.put(None)
 
 
 async def _open_client(
