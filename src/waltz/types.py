@@ -121,6 +121,18 @@ JAVA_STORE_TO_PEM: Final = (
 )
 
 
+class CertificateNames(NamedTuple):
+    """The names in a certificate, each kind in the certificate's order.
+
+    `distinguished_name` is the whole subject, `C=US,O=Bank,CN=spark`, with a backslash before
+    `,`, `+`, `=` and backslashes in values."""
+
+    uris: tuple[str, ...] = ()
+    dns_names: tuple[str, ...] = ()
+    common_names: tuple[str, ...] = ()
+    distinguished_name: str = ""
+
+
 class Plain(Enum):
     """The peers with which a process speaks without TLS."""
 
