@@ -43,11 +43,10 @@ def _of(name: str, file: dict[str, Any], everything: set[Question]) -> set[Quest
 
 def _covers(role: dict[str, Any], question: Question) -> bool:
     _, verb, partition, header = question
-    return (
-        verb in {*role["verbs"], "connect"}
-        and partition in {NONE, *_numbers(role.get("partitions", "all"), range(100))}
-        and header in {NONE, *_numbers(role.get("headers", "all"), range(-100, 101))}
-    )
+    places = {NONE, *_numbers(role.get("partitions", "all"), range(100))}
+    headers = {NONE, *_numbers(role.get("headers", "all"), range(-100, 101))}
+    in_place = verb in role["verbs"] and partition in places
+    return verb == "connect" or (in_place and (verb != "append" or header in headers))
 
 
 def _numbers(given: Any, all_of_them: range) -> Iterator[int]:

@@ -77,10 +77,15 @@ class Role:
     headers: tuple[NumberRange, ...] | None = None
 
     def has(self, verb: Verb, partition_id: PartitionId | None) -> bool:
-        """Whether the role allows the verb at the partition, if any, with some header."""
-        return verb in self.verbs and (
-            partition_id is None or self.partitions is None or is_in(partition_id, self.partitions)
-        )
+        """Whether the role allows the verb at the partition, if any, with some header. `connect`
+        concerns no partition."""
+        if partition_id is None or self.partitions is None or verb is Verb.CONNECT:
+            return verb in self.verbs
+        return verb in self.verbs and is_in(partition_id, self.partitions)
+
+    def allows_header(self, header: int | None) -> bool:
+        """Whether an append may have the header; None: with some header."""
+        return header is None or self.headers is None or is_in(header, self.headers)
 
 
 def is_in(number: int, ranges: Sequence[NumberRange]) -> bool:
@@ -163,7 +168,7 @@ def decide(
         (grant, role) for grant in grants for role in grant.roles if role.has(verb, partition_id)
     ]
     for grant, role in placed:
-        if header is None or role.headers is None or is_in(header, role.headers):
+        if verb is not Verb.APPEND or role.allows_header(header):
             return Decision(True, f"role {role.name} of {grant.pattern.text}")
     return Decision(False, _denial(principal, verb, partition_id, header, is_placed=bool(placed)))
 

@@ -189,12 +189,15 @@ class _PolicyText:
                 partition = self._number(node_of, "partition", 0, PARTITIONS_MAX - 1)
             if "header" in case:
                 header = self._number(case["header"][1], "header", HEADER_MIN, HEADER_MAX)
+            verb = VERBS[self._choice(case["verb"][1], "verb", VERBS)]
+            if header is not None and verb is not Verb.APPEND:
+                self._fail(node, f"a header with {verb.value}", "only appends have a header")
             principal = self._text(case["principal"][1], "principal")
             if not is_principal(principal):
                 self._fail(node, f"{principal!r:.300} names no principal", PATTERN_EXPECTED)
             yield Case(
                 principal,
-                VERBS[self._choice(case["verb"][1], "verb", VERBS)],
+                verb,
                 None if partition is None else PartitionId(partition),
                 header,
                 _WORDS[self._choice(case["expect"][1], "expect", _WORDS)],
