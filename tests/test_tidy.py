@@ -54,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
     "operators": WORDS | {"wire", "cluster", "connections", "reader"},
     "attest": {"types", "errors", "limits", "record"},
     "client": WORDS | {"wire", "cluster", "connections", "operators"},
-    "server": WORDS | {"wire", "cluster", "store"},
+    "server": WORDS | {"wire", "access", "cluster", "store"},
     "system": {"types", "errors", "limits", "host", "peer_log", "recognition", "cluster.tree"},
     "configuration": {"types", "errors", "limits", "storage.directory"},
     "spark": {

@@ -133,6 +133,19 @@ class CertificateNames(NamedTuple):
     distinguished_name: str = ""
 
 
+class NameSource(Enum):
+    """A kind of name in a certificate by which a policy may know a peer."""
+
+    URI = "uri-san"
+    DNS = "dns-san"
+    COMMON_NAME = "cn"
+    DISTINGUISHED_NAME = "dn"
+
+
+NAME_SOURCES: Final = tuple(NameSource)
+"""The order in which names are looked for unless another one is configured."""
+
+
 class Plain(Enum):
     """The peers with which a process speaks without TLS."""
 

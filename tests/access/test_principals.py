@@ -6,12 +6,10 @@ import pytest
 
 from waltz.access.principals import (
     ANONYMOUS_PRINCIPAL,
-    NAME_SOURCES,
-    NameSource,
     parse_pattern,
     principal_of,
 )
-from waltz.types import CertificateNames
+from waltz.types import NAME_SOURCES, CertificateNames, NameSource
 
 NAMES = CertificateNames(
     ("spiffe://prod/orders", "spiffe://prod/other"),

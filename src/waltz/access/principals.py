@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import Enum
 from typing import Final, NamedTuple
 
-from waltz.types import CertificateNames
+from waltz.types import NAME_SOURCES, CertificateNames, NameSource
 
 PRINCIPAL_CHARACTERS_MAX: Final = 256
 """Characters of a principal; a certificate with a longer name is nobody's."""
@@ -27,19 +26,6 @@ PATTERN_EXPECTED: Final = (
 
 _URI_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PREFIXES: Final = ("DNS=", "CN=", "DN=")
-
-
-class NameSource(Enum):
-    """A kind of name in a certificate that can become the principal."""
-
-    URI = "uri-san"
-    DNS = "dns-san"
-    COMMON_NAME = "cn"
-    DISTINGUISHED_NAME = "dn"
-
-
-NAME_SOURCES: Final = tuple(NameSource)
-"""The order in which names are looked for unless another one is configured."""
 
 
 def principal_of(
