@@ -22,6 +22,7 @@ from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
 from waltz.cli.lazy_group import CommandPlace
 from waltz.cli.locks_group import PLACES as LOCKS
+from waltz.cli.policy_group import PLACES as POLICY
 from waltz.cli.restore_group import PLACES as RESTORE
 
 GROUP_MODULES_MAX = 15
@@ -65,7 +66,7 @@ ROWS = (
     Row("locks top", AT, 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 108, LOOP),
-    Row("server", "--help", 163, RECORDS),
+    Row("server", "--help", 166, RECORDS),
     Row("storage", "--help", 108, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 48, LOOP),
     Row("cluster delete", f"{AT} -n a", 48, LOOP),
@@ -122,6 +123,10 @@ ROWS = (
     Row("attest run", "--help", 20, NOTHING),
     Row("attest check", "--help", 60, LOOP),
     Row("prove", "--help", 20, NOTHING),
+    Row("policy check", "--help", 24, ("yaml",)),
+    Row("policy diff", "--help", 24, ("yaml",)),
+    Row("policy who-can", "--help", 24, ("yaml",)),
+    Row("policy test", "--help", 24, ("yaml",)),
     Row("verify-proof", "--help", 20, NOTHING),
     Row("witness", "--help", 60, LOOP),
     Row("bench", "--help", 40, LOOP),
@@ -200,7 +205,7 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "places", [PLACES, CLUSTER, DISK, LOCKS, RESTORE, STORAGE_PLACES, SERVER_PLACES]
+    "places", [PLACES, CLUSTER, DISK, LOCKS, POLICY, RESTORE, STORAGE_PLACES, SERVER_PLACES]
 )
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
     places: Mapping[str, CommandPlace],

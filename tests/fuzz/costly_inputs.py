@@ -146,6 +146,10 @@ def used_as(site: Site) -> Callable[[str], object]:
 
 
 OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "src/waltz/access/policy_text.py:_NAME": (repeated("a"),),
+    "src/waltz/access/policy_text.py:_NUMBER": (repeated("1"),),
+    "src/waltz/access/policy_text.py:_RANGE": (repeated("1"), framed("1..", "1"), repeated("1-")),
+    "src/waltz/access/principals.py:_URI_START": (repeated("a"), repeated("a://")),
     "src/waltz/archive/archive_document.py:_ELEMENT": (),
     "src/waltz/archive/archive_target.py:_UNUSABLE": (repeated("a"),),
     "src/waltz/archive/archive_target.py:_without_secret": (repeated("?"), repeated("a")),
@@ -371,6 +375,11 @@ PARSERS: Final = (
     Parser(
         "configuration", _called("waltz.configuration.yaml_text:read_yaml", "a file"), YAML_WORST,
         general=False,
+    ),
+    Parser(
+        "policy",
+        lambda text: _function("waltz.access.policy_text:parse_policy")(text.encode(), "a file"),
+        (*YAML_WORST, framed("grants: {", "CN=a*: [r], ")), general=False,
     ),
     Parser(
         "preferred partitions", _key("waltz.configuration.server_settings:_partition_ids"),
