@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,11 +20,16 @@ from deltalake import DeltaTable
 
 import waltz
 from bench.peers.peer import free_ports
+from tests.buckets import bucket_url, object_store
 from tests.clusters import ROOT, RunningCluster, run_waltz, running_cluster, wait_until
 from tests.live.journal import read_all
 from tests.spark.standalone import JAVA_OPTIONS, Worker, standalone, standalone_environment
+from waltz.archive.archive_target import open_target
 from waltz.errors import NotFoundError
+from waltz.spark.pipelines.bucket_tables import BucketTables
 from waltz.spark.pipelines.delta_tables import BATCH_ID, DeltaTables
+
+__all__ = ["bucket_url", "object_store"]
 
 EXAMPLE = ROOT / "examples" / "standalone" / "accounts.yaml"
 PARTITIONS = 2
@@ -34,10 +40,12 @@ SECONDS_MAX = 240.0
 pytestmark = [pytest.mark.spark, pytest.mark.processes]
 
 
-def definition(directory: Path, cluster: RunningCluster, master: str, port: int) -> Path:
+def definition(
+    directory: Path, target: str, cluster: RunningCluster, master: str, port: int
+) -> Path:
     """Return the example, for these clusters, with Spark's page on that port."""
     found = yaml.safe_load(EXAMPLE.read_text())
-    found |= {"cluster": cluster.coordinator, "target": "delta:tables"}
+    found |= {"cluster": cluster.coordinator, "target": f"delta:{target}"}
     found |= {"transactionsPerBatch": BATCH, "buckets": 32}
     found["spark"] |= {
         "spark.master": master,
@@ -72,41 +80,78 @@ def running_pipeline(file: Path) -> Iterator[subprocess.Popen[str]]:
             process.wait(60)
 
 
-def batches(target: Path) -> tuple[int, int]:
-    """Return the number of batches that the table has, and the greatest one a file is written for.
+class Tables:
+    """The tables of the pipeline, in a directory or a bucket, as a test sees them."""
 
-    The file of a batch is there before the table has the batch.
-    """
-    table = target / "balances"
-    written = [int(each.name.split("-")[1]) for each in table.glob("waltz_bucket=*/part-*")]
-    if not (table / "_delta_log").exists():
-        return 0, 0
-    return DeltaTable(table).transaction_version(BATCH_ID) or 0, max(written, default=0)
+    def __init__(self, target: str, directory: Path) -> None:
+        self.target = target
+        is_bucket = target.startswith("s3://")
+        self._root = target if is_bucket else str(directory / target)
+        self._bucket = open_target(target) if is_bucket else None
+
+    def opened(self) -> DeltaTables:
+        """Raises NotFoundError: there are none yet."""
+        if self._bucket is not None:
+            return BucketTables(self._root, create=False)
+        return DeltaTables(Path(self._root), create=False)
+
+    def marks(self) -> dict[int, int]:
+        try:
+            with self.opened() as store:
+                found = store.marks() if store._exists("waltz_marks") else {}
+                return {int(each): int(mark) for each, mark in found.items()}
+        except NotFoundError:
+            return {}
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(f"{self._root}/balances", storage_options={"allow_http": "true"})
+
+    def batches(self) -> tuple[int, int]:
+        """Return the number of batches that the table has, and the greatest one a file is written
+        for: the file is there before the table has the batch."""
+        if self._bucket is not None:
+            names = [each.path for each in self._bucket.list("balances")]
+        else:
+            names = [str(each) for each in Path(self._root, "balances").glob("*/*")]
+        written = [int(each.split("/part-")[1].split("-")[0]) for each in names if "/part-" in each]
+        if not any("_delta_log" in each for each in names):
+            return 0, 0
+        return self.table().transaction_version(BATCH_ID) or 0, max(written, default=0)
+
+    def balances(self) -> dict[int, tuple[int, int, int]]:
+        rows = self.table().to_pyarrow_table().to_pylist()
+        found = {row["account"]: (row["balance"], row["moves"], row["latest"]) for row in rows}
+        assert len(found) == len(rows)
+        return found
 
 
 def tasks_of(worker: Worker, port: int) -> int:
-    """Return how many tasks the driver has given the worker's executors and waits for."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications", timeout=30) as page:
-        (application,) = json.load(page)
-    path = f"http://127.0.0.1:{port}/api/v1/applications/{application['id']}/executors"
-    with urllib.request.urlopen(path, timeout=30) as page:
-        ours = worker.executors()
-        return sum(each["activeTasks"] for each in json.load(page) if each["id"] in ours)
+    """Return how many tasks the driver has given the worker's executors and waits for; none if the
+    driver has not started."""
+    ours = worker.executors()
+    address = f"http://127.0.0.1:{port}/api/v1/applications"
+    try:
+        with urllib.request.urlopen(address, timeout=30) as page:
+            (application,) = json.load(page)
+        with urllib.request.urlopen(f"{address}/{application['id']}/executors", timeout=30) as page:
+            return sum(each["activeTasks"] for each in json.load(page) if each["id"] in ours)
+    except (urllib.error.URLError, ValueError):  # it says in plain words that it is starting
+        return 0
 
 
 def kill_within_a_batch(
-    worker: Worker, target: Path, port: int, keep_busy: Callable[[], None]
+    worker: Worker, tables: Tables, port: int, keep_busy: Callable[[], None]
 ) -> None:
     """Kill the worker while it has tasks of a batch that files have been written of."""
 
     def is_struck() -> bool:
-        keep_busy()
-        taken, written = batches(target)
-        if written <= taken:
+        if not tasks_of(worker, port):
+            keep_busy()
             return False
         # What stands still finishes nothing, so what is seen now is so until it is killed.
         worker.signal(signal.SIGSTOP)
-        if tasks_of(worker, port) and batches(target) == (taken, written):
+        taken, written = tables.batches()
+        if written > taken and tasks_of(worker, port):
             worker.kill()
             return True
         worker.signal(signal.SIGCONT)
@@ -139,40 +184,28 @@ def folded(cluster: RunningCluster) -> dict[int, tuple[int, int, int]]:
     return dict(found)
 
 
-def balances(target: Path) -> dict[int, tuple[int, int, int]]:
-    rows = DeltaTable(target / "balances").to_pyarrow_table().to_pylist()
-    found = {row["account"]: (row["balance"], row["moves"], row["latest"]) for row in rows}
-    assert len(found) == len(rows)
-    return found
-
-
-def marks(target: Path) -> dict[int, int]:
-    try:
-        with DeltaTables(target, create=False) as store:
-            found = store.marks() if store._exists("waltz_marks") else {}
-            return {int(each): int(mark) for each, mark in found.items()}
-    except NotFoundError:
-        return {}
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_workers_lost_within_a_batch_leave_the_tables_equal_to_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["directory", "bucket"])
+def test_workers_lost_within_a_batch_leave_the_tables_equal_to_the_log(
+    tmp_path: Path, place: str, bucket_url: str
+) -> None:
+    """With a bucket the driver and the workers share nothing else."""
     (port,) = free_ports(1)
-    target = tmp_path / "tables"
+    tables = Tables("tables" if place == "directory" else f"{bucket_url}/tables", tmp_path)
     numbers = random.Random(1)
     with (
         running_cluster(tmp_path / "data", "--partitions", str(PARTITIONS)) as cluster,
         standalone(tmp_path / "spark", workers=2) as spark,
         waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client,
     ):
-        file = definition(tmp_path, cluster, spark.url, port)
+        file = definition(tmp_path, tables.target, cluster, spark.url, port)
         appended = 0
         with running_pipeline(file) as pipeline:
 
             def behind() -> int:
                 assert pipeline.poll() is None, file.with_suffix(".log").read_text()[-4000:]
-                return appended - sum(marks(target).values())
+                return appended - sum(tables.marks().values())
 
             def keep_busy() -> None:
                 nonlocal appended
@@ -181,10 +214,10 @@ def test_workers_lost_within_a_batch_leave_the_tables_equal_to_the_log(tmp_path:
                     appended += BATCH
 
             for victim in spark.workers[:2]:
-                kill_within_a_batch(victim, target, port, keep_busy)
+                kill_within_a_batch(victim, tables, port, keep_busy)
                 spark.start_worker()
             wait_until(lambda: behind() == 0, "the pipeline did not catch up", SECONDS_MAX)
-        assert balances(target) == folded(cluster)
+        assert tables.balances() == folded(cluster)
         proven = run_waltz(
             *("pipeline", "verify", str(file), "--json"),
             seconds_max=SECONDS_MAX,
