@@ -65,6 +65,7 @@ LAYERS: dict[str, set[str]] = {
         "configuration",
         "storage.inspection",
         "system.real_disk",
+        "archive.archive_target",
         "figures",
         "metrics",
     },
