@@ -83,6 +83,9 @@ PLACES: Final = {
     "witness": CommandPlace(
         "waltz.cli.witness", "witness", "Cosign the checkpoints of logs that rewrite nothing."
     ),
+    "certs": CommandPlace(
+        "waltz.cli.certs_group", "certs", "Keep a small CA: issue, renew and show certificates."
+    ),
     "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),

@@ -23,6 +23,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -221,20 +222,30 @@ def make_trial_certificates(directory: Path, cluster: ClusterFile) -> TlsSetting
 
     Returns the certificate and the CA that the processes use. The CA's key is stored nowhere.
     """
-    from waltz.system.certificates import ThrowAwayAuthority
+    from waltz.cli.certificate_directory import AUTHORITY_DAYS, CERTIFICATE_DAYS
+    from waltz.system.certificates import Authority, Identity
 
-    authority = ThrowAwayAuthority()
+    now = datetime.now(UTC)
+    authority = Authority.create("waltz up", "waltz", now=now, days=AUTHORITY_DAYS)
     addresses = [
         *(place.address for place in cluster.storages),
         *(place.address for place in cluster.servers),
     ]
     hosts = {address.host for address in addresses} | {"localhost", "127.0.0.1"}
-    node = authority.issue("waltz up", sorted(hosts))
-    client = authority.issue("waltz client")
+    node = authority.issue(
+        Identity("node", tuple(sorted(hosts)), "spiffe://waltz/node", accepts=True),
+        now=now,
+        days=CERTIFICATE_DAYS,
+    )
+    client = authority.issue(
+        Identity("client", (), "spiffe://waltz/client", accepts=False),
+        now=now,
+        days=CERTIFICATE_DAYS,
+    )
     tls = directory / TLS_DIRECTORY
     tls.mkdir(mode=0o700, exist_ok=True)
     for name, content in (
-        ("ca.pem", authority.certificate),
+        ("ca.pem", authority.pair.certificate),
         ("node.pem", node.certificate + node.key),
         ("client.pem", client.certificate + client.key),
     ):
