@@ -55,7 +55,7 @@ FILES = ("numpy",)
 FILES_SHOWN = ("numpy", "rich")
 LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
-    Row("up", "--help", 54, LOOP_SHOWN),
+    Row("up", "--help", 56, LOOP_SHOWN),
     Row("status", AT, 89, LOOP),
     Row("top", AT, 112, LOOP),
     Row("console", "--help", 105, LOOP),
@@ -135,7 +135,7 @@ ROWS = (
     Row("restore storage", "--help", 106, RECORDS),
     Row("restore drill", "--help", 104, RECORDS),
     Row("restore partition", "--help", 120, RECORDS),
-    Row("clone", "--help", 110, ("asyncio", "numpy", "rich")),
+    Row("clone", "--help", 112, ("asyncio", "numpy", "rich")),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from waltz.errors import ConfigurationError
+from waltz.system.real_disk import DIRECTORY_MODE, owner_only
 
 if TYPE_CHECKING:
     from waltz.system.certificates import Authority, CertificatePair, Described, Identity
@@ -62,6 +63,11 @@ class CertificateDirectory:
         """The file that processes trust."""
         return self.path / AUTHORITY_FILE
 
+    @property
+    def has_key(self) -> bool:
+        """Whether the CA's key is there: its owner may have taken it away."""
+        return (self.path / KEY_FILE).exists()
+
     def create(self, domain: str, *, now: datetime, days: int) -> None:
         """Make the directory and a CA in it, both or neither.
 
@@ -72,7 +78,7 @@ class CertificateDirectory:
         pair = Authority.create(AUTHORITY_NAME, domain, now=now, days=days).pair
         temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.new")
         with _explained(self.path):
-            temporary.mkdir(mode=0o700)
+            temporary.mkdir(mode=DIRECTORY_MODE)
             try:
                 _write(temporary / KEY_FILE, pair.key)
                 _write(temporary / AUTHORITY_FILE, pair.certificate)
@@ -192,8 +198,7 @@ class CertificateDirectory:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a new file that only its owner may read, and make it durable."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+    with open(path, "xb", opener=owner_only) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
