@@ -35,7 +35,7 @@ STAMP := $(VENV)/.installed
 .PHONY: install demo quick test test-all test-share durations types lint bytecode sim bugs model-check
 .PHONY: evidence crash-states corruption fuzz fuzz-servers network-matrix chaos chaos-storm interop
 .PHONY: smoke bench bench-client bench-failover bench-idle bench-storage bench-gate league original
-.PHONY: docs docs-check clean spark-kill spark-proofs states
+.PHONY: docs docs-check site dist clean spark-kill spark-proofs states
 
 install: $(STAMP)
 
@@ -176,6 +176,14 @@ docs: $(STAMP)
 
 docs-check: docs
 	git diff --exit-code --stat docs/formats docs/pictures docs/rows.md docs/api.md docs/operating/*-configuration.md docs/operating/metrics.md docs/operating/events.md deploy
+
+site: $(STAMP)
+	$(BIN)/python -m mkdocs build --strict
+
+# The same commit gives the same bytes: archives have the time of the commit.
+dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist: $(STAMP)
+	$(BIN)/python -m build --no-isolation
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

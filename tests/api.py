@@ -203,7 +203,7 @@ def _class(thing: type) -> Iterator[str]:
             shown = _signature(name, what, bound=not isinstance(what, classmethod))
             yield f"- `{shown}`"
             yield ""
-            yield textwrap.indent(paragraph(_inherited_doc(thing, name) or ""), "  ")
+            yield textwrap.indent(paragraph(_inherited_doc(thing, name) or ""), " " * 4)
             yield ""
 
 

@@ -68,6 +68,7 @@ ROWS = (
     Row("locks top", AT, 100, LOOP),
     Row("locks refusals", f"{AT} --partition 0", 100, LOOP),
     Row("bisect", f"{AT} --partition 0 --test builtins:bool", 108, LOOP),
+    Row("doctor", "--help", 54, LOOP),
     Row("server", "--help", 166, RECORDS),
     Row("storage", "--help", 108, RECORDS),
     Row("cluster create", f"{AT} -n a -p 1", 48, LOOP),

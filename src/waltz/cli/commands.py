@@ -92,6 +92,11 @@ PLACES: Final = {
     "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),
+    "doctor": CommandPlace(
+        "waltz.cli.doctor.checkup",
+        "doctor",
+        "Check a machine and an installation: causes and remedies.",
+    ),
     "bench": CommandPlace("waltz.cli.bench", "bench", "Measure workloads."),
 }
 

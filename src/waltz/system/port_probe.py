@@ -25,7 +25,7 @@ async def what_answers(connect_string: str) -> str | None:
     for text in connect_string.partition("/")[0].split(","):
         with contextlib.suppress(ConfigurationError):
             addresses.append(Address.parse(text))
-    found: Sequence[str | None] = await asyncio.gather(*map(_found_at, addresses))
+    found: Sequence[str | None] = await asyncio.gather(*map(found_at, addresses))
     wrong = [
         f"{each} answers at {address}"
         for address, each in zip(addresses, found, strict=True)
@@ -36,7 +36,9 @@ async def what_answers(connect_string: str) -> str | None:
     return f"{', '.join(wrong)}; expected {ZOOKEEPER}: give the address of {ZOOKEEPER}"
 
 
-async def _found_at(address: Address) -> str | None:
+async def found_at(address: Address) -> str | None:
+    """Return the kind of port that answers there, within `PROBE_SECONDS_MAX`; None: nothing
+    answers, or it is unknown."""
     heard = b""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(PROBE_SECONDS_MAX):

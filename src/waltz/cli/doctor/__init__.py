@@ -1,0 +1,1 @@
+"""`waltz doctor`: checks of a machine and of nodes, each with its cause and its remedy."""
