@@ -96,6 +96,25 @@ def test_a_token_of_what_a_restore_has_left_out_is_refused_and_an_older_one_is_g
     run_with_cluster(work, codec=CLIENT_CODEC)
 
 
+def test_a_token_tells_the_key_of_the_cluster() -> None:
+    """Until the first restore, and the refusal of a token still after that (threat-model.md)."""
+
+    async def work(cluster: FakeCluster) -> None:
+        fill(cluster, FORK + 1)
+        async with AsyncWaltzClient(cluster.host, Recorder()) as client:
+            await client.wait_until_applied()
+            assert str(client.token({0: FORK})) == f"1.{CLUSTER_KEY.hex}.0={FORK}"
+        await restore(cluster, by_servers, (RESTORE,))
+        async with AsyncWaltzClient(cluster.host, Recorder()) as client:
+            await client.wait_until_applied()
+            assert CLUSTER_KEY.hex not in str(client.token({0: FORK}))
+            forged = token_of(0, UUID(int=CLUSTER_KEY.int ^ 1))
+            with pytest.raises(HistoryChangedError, match=str(CLUSTER_KEY)):
+                client.has_applied(forged)
+
+    run_with_cluster(work, codec=CLIENT_CODEC)
+
+
 def test_a_log_that_is_restored_during_the_wait_has_other_transactions() -> None:
     """The numbers of the token come again, and are not what the token names."""
 

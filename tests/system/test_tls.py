@@ -13,7 +13,7 @@ import pytest
 from tests.tls_files import TlsFiles
 from waltz.errors import ConfigurationError
 from waltz.system import tls as tls_module
-from waltz.system.tls import Tls, tell_of_open_ports
+from waltz.system.tls import Tls, load, tell_of_open_ports
 from waltz.types import Address, Plain, TlsSettings, is_loopback
 
 
@@ -194,3 +194,13 @@ def test_certificates_that_nobody_has_to_show_close_no_port(
     settings = TlsSettings(certificate="a.pem", authorities="ca.pem", plain=plain)
     tell_of_open_ports(settings, Address("0.0.0.0", 7201))
     assert ("set plain to never or loopback" in caplog.text) == is_told
+
+
+def test_a_stolen_key_does_not_open_what_was_recorded(tls_files: TlsFiles) -> None:
+    """Each connection agrees on keys that no certificate has; TLS 1.3 (`kx-any`) knows no other."""
+    agreed = set()
+    for settings in (TlsSettings(), tls_files.peer()):
+        contexts = load(settings)
+        for context in (contexts.accepting, contexts.connecting):
+            agreed |= {(each["protocol"], each["kea"]) for each in context.get_ciphers()}
+    assert agreed == {("TLSv1.3", "kx-any"), ("TLSv1.2", "kx-ecdhe"), ("TLSv1.2", "kx-dhe")}
