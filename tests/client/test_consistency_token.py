@@ -18,7 +18,7 @@ from waltz.client.consistency_token import (
 from waltz.errors import LocalProtocolError
 
 HISTORY, OTHER = UUID(int=0xABC), UUID(int=2)
-HEX = "00000000000000000000000000000abc"
+HEX = "1cdab920baab8d5f15d39e3873c8782a"
 
 histories = st.uuids()
 some_marks = st.dictionaries(

@@ -50,9 +50,7 @@ def test_a_database_tells_how_far_it_is(engine: sql.Engine) -> None:
     assert [marks.has_applied(token_of(mark)) for mark in (3, 4, 5)] == [True, True, False]
     with pytest.raises(OperationTimeoutError, match="partition 0 is at 4 of 5"):
         marks.wait_until_applied(token_of(5), 0.02)
-    with pytest.raises(
-        HistoryChangedError, match=f"the database has applied history {CLUSTER_KEY}"
-    ):
+    with pytest.raises(HistoryChangedError, match="in another history than the one"):
         marks.has_applied(token_of(0, RESTORE.history_id))
 
 

@@ -90,27 +90,24 @@ def test_a_token_of_what_a_restore_has_left_out_is_refused_and_an_older_one_is_g
                 await client.wait_until_applied(token=token_of(FORK))
             last = {0: FORK + 3}
             assert await client.wait_until_applied() == last
-            assert client.token(last).history == RESTORE.history_id
+            assert client.token(last).history_among([RESTORE.history_id]) == RESTORE.history_id
             assert await client.wait_until_applied(token=client.token(last)) == last
 
     run_with_cluster(work, codec=CLIENT_CODEC)
 
 
-def test_a_token_tells_the_key_of_the_cluster() -> None:
-    """Until the first restore, and the refusal of a token still after that (threat-model.md)."""
+def test_neither_a_token_nor_its_refusal_tells_the_key_of_the_cluster() -> None:
+    """A storage node that authenticates nobody asks for the key (threat-model.md)."""
 
     async def work(cluster: FakeCluster) -> None:
         fill(cluster, FORK + 1)
         async with AsyncWaltzClient(cluster.host, Recorder()) as client:
             await client.wait_until_applied()
-            assert str(client.token({0: FORK})) == f"1.{CLUSTER_KEY.hex}.0={FORK}"
-        await restore(cluster, by_servers, (RESTORE,))
-        async with AsyncWaltzClient(cluster.host, Recorder()) as client:
-            await client.wait_until_applied()
-            assert CLUSTER_KEY.hex not in str(client.token({0: FORK}))
-            forged = token_of(0, UUID(int=CLUSTER_KEY.int ^ 1))
-            with pytest.raises(HistoryChangedError, match=str(CLUSTER_KEY)):
+            token, forged = client.token({0: FORK}), token_of(0, UUID(int=99))
+            with pytest.raises(HistoryChangedError) as raised:
                 client.has_applied(forged)
+            for text in (str(token), str(raised.value)):
+                assert CLUSTER_KEY.hex not in text.replace("-", "")
 
     run_with_cluster(work, codec=CLIENT_CODEC)
 

@@ -7,8 +7,9 @@ client and no database.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 from uuid import UUID
@@ -19,12 +20,16 @@ from waltz.types import NOTHING, PartitionId, TransactionId
 TOKEN_PARTITIONS_MAX: Final = 100
 """Partitions of a token: its text then stays below the 4 KiB that HTTP servers take in a header."""
 
+_DIGEST_CHARACTERS: Final = 32
+
 DROP_IT: Final = "Drop the token, and read what is there now."
 
 _NUMBER: Final = r"(?:0|[1-9][0-9]{0,18})"
 _MARKS: Final = rf"{_NUMBER}=(?:-1|{_NUMBER})"
-_TEXT: Final = re.compile(rf"1\.([0-9a-f]{{32}})((?:\.{_MARKS}){{0,{TOKEN_PARTITIONS_MAX}}})")
-TOKEN_CHARACTERS_MAX: Final = 2 + 32 + TOKEN_PARTITIONS_MAX * (1 + 19 + 1 + 19)
+_TEXT: Final = re.compile(
+    rf"1\.([0-9a-f]{{{_DIGEST_CHARACTERS}}})((?:\.{_MARKS}){{0,{TOKEN_PARTITIONS_MAX}}})"
+)
+TOKEN_CHARACTERS_MAX: Final = 2 + _DIGEST_CHARACTERS + TOKEN_PARTITIONS_MAX * (1 + 19 + 1 + 19)
 """Characters of the longest text; a longer one is refused unread."""
 
 _PARTITION_MAX: Final = (1 << 31) - 1
@@ -44,19 +49,32 @@ def pauses() -> Iterator[float]:
         seconds = min(2 * seconds, LOOK_SECONDS_MAX)
 
 
+def digest_of(history: UUID) -> str:
+    """Return the name of a history in tokens. Nobody learns the history from it, which is the
+    cluster's key until the first restore."""
+    return hashlib.sha256(b"waltz-token" + history.bytes).hexdigest()[:_DIGEST_CHARACTERS]
+
+
 @dataclass(frozen=True, slots=True)
 class ConsistencyToken:
-    """The history of a log, and the last transaction of each partition that must have been applied.
+    """The digest of a log's history, and the last transaction of each partition that must have been
+    applied.
 
     `str` makes a text of ASCII characters that may stand in an HTTP header, a cookie or a URL;
     `parse` reads it. `a | b` requires what either of the two requires.
     """
 
-    history: UUID
+    digest: str
     marks: Mapping[PartitionId, TransactionId]
 
     @classmethod
     def of(cls, history: UUID, marks: Mapping[int, int]) -> Self:
+        """Return the token of a history with these marks. Raises LocalProtocolError: too many
+        partitions, or numbers that no log has."""
+        return cls._of(digest_of(history), marks)
+
+    @classmethod
+    def _of(cls, digest: str, marks: Mapping[int, int]) -> Self:
         """Return the token with these marks. Raises LocalProtocolError: too many partitions, or
         numbers that no log has."""
         if len(marks) > TOKEN_PARTITIONS_MAX:
@@ -69,7 +87,7 @@ class ConsistencyToken:
             if not NOTHING <= transaction_id <= _TRANSACTION_MAX:
                 raise LocalProtocolError(f"a token with transaction {transaction_id}")
         return cls(
-            history,
+            digest,
             {PartitionId(each): TransactionId(marks[each]) for each in sorted(marks)},
         )
 
@@ -83,21 +101,22 @@ class ConsistencyToken:
         marks = {int(partition): int(transaction) for partition, transaction in pairs}
         if len(marks) != len(pairs):
             raise LocalProtocolError(f"{text[:80]!r} names a partition twice")
-        return cls.of(UUID(found[1]), marks)
+        return cls._of(found[1], marks)
 
     def __str__(self) -> str:
         marks = "".join(f".{partition}={mark}" for partition, mark in self.marks.items())
-        return f"1.{self.history.hex}{marks}"
+        return f"1.{self.digest}{marks}"
+
+    def history_among(self, known: Iterable[UUID]) -> UUID | None:
+        """Return the history of the token, if it is one of `known`."""
+        return next((each for each in known if digest_of(each) == self.digest), None)
 
     def __or__(self, other: ConsistencyToken) -> ConsistencyToken:
         """Raises LocalProtocolError: the tokens are of two histories, or have too many partitions
         together."""
-        if other.history != self.history:
-            raise LocalProtocolError(
-                f"a token of history {self.history} and one of history {other.history} have no"
-                " common log"
-            )
+        if other.digest != self.digest:
+            raise LocalProtocolError("tokens of two histories have no common log")
         marks: dict[int, int] = {}
         for partition_id, mark in (*self.marks.items(), *other.marks.items()):
             marks[partition_id] = max(mark, marks.get(partition_id, NOTHING))
-        return ConsistencyToken.of(self.history, marks)
+        return ConsistencyToken._of(self.digest, marks)

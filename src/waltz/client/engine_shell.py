@@ -241,13 +241,13 @@ class ClientEngine:
         """Raises HistoryChangedError: the log that is followed has not all of the token's
         transactions."""
         histories = self.services.histories()
+        history = token.history_among(histories.names)
         for partition_id, mark in token.marks.items():
-            if not histories.holds(partition_id, token.history, mark):
+            if history is None or not histories.holds(partition_id, history, mark):
                 raise HistoryChangedError(
-                    f"the consistency token names transaction {mark} of partition {partition_id} in"
-                    f" history {token.history}; the log of cluster {histories.cluster_key}, whose"
-                    f" history is {histories.current}, does not have that transaction: the token is"
-                    f" of another log, or the log was restored. {DROP_IT}"
+                    f"the consistency token names transaction {mark} of partition {partition_id},"
+                    " which the log does not have: the token is of another log, or the log was"
+                    f" restored. {DROP_IT}"
                 )
 
     def check_waits(self, verb: str) -> None:

@@ -97,7 +97,7 @@ class Histories:
         if stored is None:
             stored = self.cluster_key
         through = "" if high_water_mark is None else f" through transaction {high_water_mark}"
-        if stored not in self._names():
+        if stored not in self.names:
             raise HistoryChangedError(
                 f"{who} has applied partition {partition_id} of history {stored}{through}, and that"
                 f" is no history of the log of cluster {self.cluster_key}, which answers: it is the"
@@ -121,19 +121,21 @@ class Histories:
     def holds(self, partition_id: PartitionId, history: UUID, transaction_id: int) -> bool:
         """Return whether the transactions that `history` had in the partition through
         `transaction_id` are those of the log today."""
-        if history not in self._names():
+        if history not in self.names:
             return False
         restore = self._end_of(partition_id, history)
         return restore is None or transaction_id < _first(restore, partition_id)
 
-    def _names(self) -> list[UUID]:
+    @property
+    def names(self) -> list[UUID]:
+        """All histories of the log, the first one first."""
         return [self.cluster_key, *(each.history_id for each in self.restores)]
 
     def _end_of(self, partition_id: PartitionId, history: UUID) -> LogHistory | None:
         """Return the restore that says what the log still has of a history in the partition: the
         one that went back furthest, and of several that went back as far, the last one. None: no
         restore came after it."""
-        later = self.restores[self._names().index(history) :]
+        later = self.restores[self.names.index(history) :]
         if not later:
             return None
         return min(reversed(later), key=lambda each: _first(each, partition_id))

@@ -65,12 +65,11 @@ class DatabaseMarks:
             found = stored.get(partition_id)
             if found is None or found.history is None:
                 missing.append(f"partition {partition_id} has no mark with a history")
-            elif found.history != token.history:
+            elif token.history_among([found.history]) is None:
                 raise HistoryChangedError(
                     f"the consistency token names transaction {wanted} of partition {partition_id}"
-                    f" in history {token.history}; the database has applied history"
-                    f" {found.history}, and cannot tell whether that has the same transaction."
-                    f" {DROP_IT}"
+                    " in another history than the one that the database has applied: the token is"
+                    f" of another log, or of before a restore. {DROP_IT}"
                 )
             elif found.high_water_mark < wanted:
                 missing.append(
