@@ -69,8 +69,6 @@ def test_only_a_cluster_knows_times() -> None:
     for options in ({"times": "true"}, {"startingTimestamp": "1"}, {"endingTimestamp": "1"}):
         with pytest.raises(ConfigurationError, match="needs option cluster"):
             parse_options({"archive": "/a", **options})
-    with pytest.raises(ConfigurationError, match=r"endingTimestamp is for spark\.read only"):
-        parse_options({"cluster": "127.0.0.1:1", "endingTimestamp": "1"}, is_stream=True)
     schema = log_schema(with_times=True)
     with pytest.raises(ConfigurationError, match="column committed_after needs option cluster"):
         WaltzDataSource({"path": "/a"}).reader(schema)

@@ -40,8 +40,8 @@ def test_a_stream_starts_at_the_end_unless_told() -> None:
 def test_an_option_of_the_other_kind_of_read_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option maxTrans.* spark.readStream"):
         parse_options({**CLUSTER, "maxTransactionsPerTrigger": "1"})
-    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option endingTime.*spark.read "):
-        parse_options({**CLUSTER, "endingTimestamp": "5"}, is_stream=True)
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option path is for spark.read "):
+        parse_options({"path": "/s1"}, is_stream=True)
     with pytest.raises(ConfigurationError, match=r"^WALTZ-1003 option maxTasks.* spark.readStream"):
         parse_options({**CLUSTER, "maxTasksPerTrigger": "1"})
 

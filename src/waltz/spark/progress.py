@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +27,7 @@ CLUSTER: Final = "cluster"
 HISTORY: Final = "history"
 TASKS: Final = "tasks"
 END: Final = "end"
+END_TIME: Final = "endTime"
 """The keys of an offset that are no partitions."""
 
 REMEDY: Final = (
@@ -57,8 +59,10 @@ class Progress:
     task_count_max: int | None = None
     """The most tasks of the batch that ends here; None: as many as its ranges are cut into."""
     end: NextIds | None = None
-    """The end of the stream, for partitions whose end the log decided when the query began; None:
-    the stream has no end, or its options have it."""
+    """The end of the stream, for partitions whose end the log has decided; None: the stream has no
+    end."""
+    end_time: datetime | None = None
+    """The time that the stream ends with, with its zone; None: it ends with IDs."""
 
     def next_id(self, partition_id: PartitionId) -> TransactionId:
         return self.next_ids.get(partition_id, FIRST_TRANSACTION_ID)
@@ -73,26 +77,29 @@ class Progress:
             others[TASKS] = self.task_count_max
         if self.end is not None:
             others[END] = {str(each): self.end[each] for each in sorted(self.end)}
+        if self.end_time is not None:
+            others[END_TIME] = self.end_time.isoformat()
         return {CLUSTER: str(self.cluster_key), **others, **positions}
 
     @classmethod
     def decode(cls, offset: Mapping[str, object]) -> Progress:
         """Return the progress of a checkpoint. Raises ConfigurationError: it is not one of a
         log."""
-        others = (CLUSTER, HISTORY, TASKS, END)
+        others = (CLUSTER, HISTORY, TASKS, END, END_TIME)
         positions = {key: value for key, value in offset.items() if key not in others}
         try:
             key = UUID(str(offset[CLUSTER]))
             history = UUID(str(offset[HISTORY])) if HISTORY in offset else None
             tasks = _transaction_id(offset[TASKS]) if TASKS in offset else None
             end = _next_ids(offset[END]) if END in offset else None
+            end_time = _time(offset[END_TIME]) if END_TIME in offset else None
             next_ids = _next_ids(positions)
         except (KeyError, ValueError):
             raise ConfigurationError(
                 f"{INVALID_CHECKPOINT} the checkpoint has the offset {dict(offset)!r:.200};"
                 " expected a cluster's key and a transaction ID per partition"
             ) from None
-        return cls(key, next_ids, history, tasks, end)
+        return cls(key, next_ids, history, tasks, end, end_time)
 
     def expect_cluster(self, cluster_key: UUID, address: str) -> None:
         """Check the cluster. Raises ConfigurationError: `address` leads to another one now."""
@@ -126,6 +133,13 @@ def _transaction_id(value: object) -> TransactionId:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(value)
     return TransactionId(value)
+
+
+def _time(value: object) -> datetime:
+    found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    if found is None or found.tzinfo is None:
+        raise ValueError(value)
+    return found
 
 
 def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) -> NextIds:

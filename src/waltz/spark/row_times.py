@@ -15,11 +15,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from waltz import LogTimes, TimeColumns
+from waltz import LogTimes, TimeColumns, TransactionAt
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.offsets import Offsets
+from waltz.spark.progress import Progress
 from waltz.spark.schema import TIME_COLUMNS
+from waltz.spark.stream_ending import doubtful
 from waltz.types import PartitionId, TransactionId
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,16 @@ INSTANT: Final = timedelta(milliseconds=1)
 
 REASONS_SHOWN: Final = 3
 """Storage nodes whose reasons for telling nothing are logged."""
+
+NOTING_SECONDS_MAX: Final = 2.0
+"""Seconds that a stream with an end waits for the times of transactions that it is to read; what
+has none then may be of the time, and is read."""
+
+NOTING_PAUSE: Final = 0.1
+"""Seconds from one question for these times to the next."""
+
+LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
+"""A time that every transaction with a time is older than."""
 
 AskTimes = Callable[[PartitionId, int, int], TimeColumns]
 """Returns the times of a partition's transactions from one to before another."""
@@ -88,12 +100,59 @@ def offsets_before(
     return Offsets("latest", dict(ends))
 
 
+def ending_places(
+    times: LogTimes,
+    moment: datetime,
+    progress: Progress,
+    marks: Mapping[PartitionId, TransactionId],
+    *,
+    now: Callable[[], float],
+    wait: Callable[[float], None],
+) -> Mapping[PartitionId, TransactionAt]:
+    """Return the place of a time in each of these partitions. While nobody knows of transactions
+    that are to be read whether they are older, the nodes are asked again, for 2 s at most.
+
+    `now` returns seconds of a clock that runs evenly, and `wait` waits for seconds. Raises as
+    `LogTimes.transactions_at`; ConfigurationError: no time is noted of any transaction of a
+    partition.
+    """
+    deadline = now() + NOTING_SECONDS_MAX
+    places = times.transactions_at(moment, marks)
+    while doubtful(places, progress, marks) and now() < deadline:
+        wait(NOTING_PAUSE)
+        places = times.transactions_at(moment, marks)
+    in_doubt = doubtful(places, progress, marks)
+    _expect_noted(times, {each: marks[each] for each in in_doubt if places[each].first == 0})
+    for partition_id, place in places.items():
+        first = max(place.first, progress.next_id(partition_id))
+        end = marks[partition_id] + 1 if place.later is None else place.later
+        _say(partition_id, "endingTimestamp", first, end, place.problems)
+    return places
+
+
+def _expect_noted(times: LogTimes, marks: Mapping[PartitionId, TransactionId]) -> None:
+    """Raises ConfigurationError: of one of these partitions no transaction has a time, so that a
+    stream would read on beyond its end, for ever."""
+    noted = times.transactions_at(LAST_TIME, marks) if marks else {}
+    for partition_id, place in noted.items():
+        if place.first == 0:
+            raise ConfigurationError(
+                f"{INVALID_OPTION} option endingTimestamp needs times, and the storage nodes tell"
+                f" none of partition {partition_id} ({_reasons(place.problems, 'none is noted')})."
+                " Without them the stream would not end; use endingOffsets"
+            )
+
+
+def _reasons(problems: Mapping[Any, str], otherwise: str) -> str:
+    return "; ".join(list(problems.values())[:REASONS_SHOWN]) or otherwise
+
+
 def _say(
     partition_id: PartitionId, option: str, first: int, end: int, problems: Mapping[Any, str]
 ) -> None:
     """Log which transactions are read although nobody knows whether they are of the time."""
     if first < end:
-        reasons = "; ".join(list(problems.values())[:REASONS_SHOWN]) or "their intervals span it"
+        reasons = _reasons(problems, "their intervals span it")
         log.warning(
             "timestamp_uncertain partition=%d option=%s first=%d last=%d reason=%s",
             partition_id, option, first, end - 1, reasons,

@@ -54,7 +54,7 @@ OPTIONS: Final = (
     "tlsCert",
     "tlsKey",
 )
-BATCH_ONLY: Final = ("path", "endingTimestamp")
+BATCH_ONLY: Final = ("path",)
 STREAM_ONLY: Final = (
     "maxTransactionsPerTrigger",
     "maxBytesPerTrigger",

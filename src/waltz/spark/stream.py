@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,14 +23,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import waltz
-from waltz import Histories, LogReader
-from waltz.errors import ConfigurationError, WaltzError
+from waltz import Histories, LogReader, TransactionAt
+from waltz.errors import WaltzError
 from waltz.spark.byte_limit import admit_bytes, data_lengths
-from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import (
-    FIRST_TRANSACTION_ID,
     TransactionRange,
     resolve_position,
     select_partitions,
@@ -39,11 +38,19 @@ from waltz.spark.offsets import (
 )
 from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
 from waltz.spark.progress import NextIds, Progress, admit, available
-from waltz.spark.row_times import offsets_from
+from waltz.spark.row_times import ending_places, offsets_from
 from waltz.spark.spark_options import ReadOptions
+from waltz.spark.stream_ending import (
+    StreamEnding,
+    ending_with_ids,
+    ending_with_time,
+    kept_ends,
+    unended,
+)
 from waltz.spark.tasks import (
     LogAccess,
     OpenReader,
+    OpenTimes,
     as_task,
     coded_errors,
     pieces_of,
@@ -65,15 +72,18 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         open_reader: OpenReader = waltz.open_reader,
         *,
         decoding: RowDecoding | None = None,
+        open_times: OpenTimes = waltz.open_times,
         now: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`now` returns seconds of a clock that runs evenly."""
+        """`now` returns seconds of a clock that runs evenly, and `wait` waits for seconds."""
         self._now = now
+        self._wait = wait
         self._options = options
         self._schema = schema
         self._decoding = decoding
         assert options.cluster is not None, "a stream has a cluster"
-        self._access = LogAccess(options.cluster, options.tls, open_reader)
+        self._access = LogAccess(options.cluster, options.tls, open_reader, open_times=open_times)
         self._log: LogReader | None = None
         self._histories: Histories | None = None
         self._marks_known: dict[PartitionId, TransactionId] = {}
@@ -108,11 +118,16 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for partition_id, mark in marks.items()
             }
             beginning = Progress(cluster_key, first, later_history(histories))
-            ending = self._ending(beginning, marks)
+            # Every partition is asked for its end, also one whose reading begins with its next
+            # transaction: an end that is before the start is an error.
+            ending = self._ending(replace(beginning, next_ids={}), histories, marks)
+            if ending is not None and self._options.starting_time is not None:
+                first = {
+                    each: min(start, ending.kept.get(each, start)) for each, start in first.items()
+                }
             if ending is not None:
-                self._options.ending.expect_partitions("endingOffsets", marks)
-                _expect_ordered(first, ending)
-            self._initial = replace(beginning, end=self._decided(ending))
+                ending.expect_after(first)
+            self._initial = _with_ending(replace(beginning, next_ids=first), ending)
         return self._initial.encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -132,14 +147,13 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress.expect_history(histories)
         self._archived()
         ends = available(progress, _next_ids(marks), fail_on_data_loss=options.fail_on_data_loss)
-        ending = self._ending(progress, marks)
+        ending = self._ending(progress, histories, marks)
         is_last = self._target is not None
-        for bound in (self._target, ending):
-            if bound is not None:
-                ends = _before(progress, ends, bound)
+        if self._target is not None:
+            ends = _before(progress, ends, self._target)
         if ending is not None:
-            options.ending.expect_partitions("endingOffsets", marks)
-            is_last = is_last or all(end >= ending[each] for each, end in ends.items())
+            ends = _before(progress, ends, ending.bounds)
+            is_last = is_last or ending.is_reached(ends)
         if self._waits(progress, ends, is_last=is_last):
             ends = {each: progress.next_id(each) for each in ends}
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -153,8 +167,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached,
             later_history(histories),
             progress.task_count_max,
-            self._decided(ending),
         )
+        end = _with_ending(end, ending)
         if ranges := progress.ranges_to(end):
             end = replace(end, task_count_max=self._task_count_max(ranges))
         return end.encode()
@@ -168,36 +182,27 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return most if len(tasks) > most else None
 
     def _ending(
-        self, progress: Progress, marks: Mapping[PartitionId, TransactionId]
-    ) -> NextIds | None:
-        """Return where the stream ends, None if nowhere. Where the log decides, it has decided when
-        the query began; a partition that was added since has its end before its first
-        transaction."""
+        self, progress: Progress, histories: Histories, marks: Mapping[PartitionId, TransactionId]
+    ) -> StreamEnding | None:
+        """Return where the stream ends, as far as that is known; None: nowhere."""
         options = self._options
+        if (moment := options.ending_time) is not None:
+            kept = kept_ends(progress, moment, later_history(histories))
+            asked = unended(kept, progress, marks)
+            places = self._ending_places(moment, progress, asked)
+            return ending_with_time(moment, kept, places, marks)
         if not options.has_end:
             return None
-        decided = progress.end
+        options.ending.expect_partitions("endingOffsets", marks)
+        return ending_with_ids(options.ending, progress, marks)
 
-        def end_of(partition_id: PartitionId, mark: TransactionId) -> TransactionId:
-            position = options.ending.of(partition_id)
-            if isinstance(position, int):
-                return position
-            if decided is not None and partition_id in decided:
-                return decided[partition_id]
-            if decided is not None and partition_id not in progress.next_ids:
-                return FIRST_TRANSACTION_ID
-            return resolve_position(
-                "endingOffsets", options.ending, partition_id, mark, fail_on_data_loss=False
-            )
-
-        return {partition_id: end_of(partition_id, mark) for partition_id, mark in marks.items()}
-
-    def _decided(self, ending: NextIds | None) -> NextIds | None:
-        """Return what the checkpoint keeps of `ending`: what the log has decided."""
-        if ending is None:
-            return None
-        ends = self._options.ending
-        return {each: end for each, end in ending.items() if not isinstance(ends.of(each), int)}
+    def _ending_places(
+        self, moment: datetime, progress: Progress, marks: Mapping[PartitionId, TransactionId]
+    ) -> Mapping[PartitionId, TransactionAt]:
+        if not marks:
+            return {}
+        with self._access.opened_times(progress.cluster_key) as times:
+            return ending_places(times, moment, progress, marks, now=self._now, wait=self._wait)
 
     def _waits(self, progress: Progress, ends: NextIds, *, is_last: bool) -> bool:
         """Whether what there is waits for more, up to the longest delay. Nothing more comes to what
@@ -343,14 +348,11 @@ def _before(progress: Progress, ends: NextIds, bound: NextIds) -> NextIds:
     }
 
 
-def _expect_ordered(first: NextIds, ending: NextIds) -> None:
-    """Raises ConfigurationError: a partition begins after its end."""
-    for partition_id, end in ending.items():
-        if first[partition_id] > end:
-            raise ConfigurationError(
-                f"{INVALID_OPTION} partition {partition_id} starts at {first[partition_id]}, after"
-                f" its end {end}"
-            )
+def _with_ending(progress: Progress, ending: StreamEnding | None) -> Progress:
+    """Return `progress` with what a checkpoint keeps of the end."""
+    if ending is None:
+        return progress
+    return replace(progress, end=ending.kept, end_time=ending.time)
 
 
 def _next_ids(marks: dict[PartitionId, TransactionId]) -> NextIds:
