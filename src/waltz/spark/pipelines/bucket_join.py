@@ -1,9 +1,9 @@
-"""Joins a batch with the buckets of a Delta table that it touches: the work of Spark's executors.
+"""Joins a batch with the buckets of a table that it touches: the work of Spark's executors.
 
 A bucket is the part of a table whose keys share a hash. A task reads the files that one version of
 the table has of a bucket, joins them with the batch's rows of this bucket, writes one new file and
 returns what a commit has to say of it. A task that runs twice, or whose commit never comes, leaves
-a file that no version names. Knows nothing of commits; `delta_tables.py` makes them.
+a file that no version names. Knows nothing of commits: a table's format makes them.
 """
 
 from __future__ import annotations
