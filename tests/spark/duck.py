@@ -1,4 +1,4 @@
-"""DuckDB with its own reader of Delta tables: an engine that shares no code with what writes them.
+"""DuckDB with its own readers of Delta and Iceberg: it shares no code with what writes tables.
 
 Its readers are extensions, which it accepts only with a signature of DuckDB's makers. They come as
 packages here; nothing is fetched while a test runs.
@@ -16,7 +16,7 @@ import duckdb
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-EXTENSIONS = ("delta",)
+EXTENSIONS = ("delta", "avro", "iceberg")
 
 
 class Duck:
@@ -30,13 +30,18 @@ class Duck:
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a table that meet a condition, sorted by their text."""
         names = ", ".join(f'"{each}"' for each in columns)
-        query = f"SELECT {names} FROM delta_scan('{table}') WHERE {condition}"
+        query = f"SELECT {names} FROM {_scan(table)} WHERE {condition}"
         return sorted(self._connection.execute(query).fetchall(), key=repr)
 
     def types(self, table: Path) -> dict[str, str]:
         """Return the type of each column, in DuckDB's names."""
-        found = self._connection.execute(f"DESCRIBE SELECT * FROM delta_scan('{table}')")
+        found = self._connection.execute(f"DESCRIBE SELECT * FROM {_scan(table)}")
         return {name: kind for name, kind, *_ in found.fetchall()}
+
+
+def _scan(table: Path) -> str:
+    kind = "delta" if (table / "_delta_log").exists() else "iceberg"
+    return f"{kind}_scan('{table}')"
 
 
 @contextmanager

@@ -21,9 +21,12 @@ from tests.spark.tables_by_value import (
     ranged,
 )
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
+from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.table_store import Batch, Column, Layout, Rows
 from waltz.spark.pipelines.tables import PLACES, Measure, TableDefinition
 
+Kind = type[LakeTables[Any, Any]]
 BUCKETS = 5
 COLUMNS = [each.name for each in LAYOUT.columns]
 VALUES = Layout(
@@ -50,6 +53,12 @@ def duck() -> Iterator[Duck]:
         yield opened
 
 
+@pytest.fixture(params=[DeltaTables, IcebergTables])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
 def random_events(seed: int, count: int) -> list[Event]:
     chance = random.Random(seed)
     return [
@@ -64,9 +73,9 @@ def random_events(seed: int, count: int) -> list[Event]:
     ]
 
 
-def test_duckdb_has_the_fold_of_all_batches(duck: Duck, tmp_path: Path) -> None:
+def test_duckdb_has_the_fold_of_all_batches(duck: Duck, tmp_path: Path, kind: Kind) -> None:
     events, per_batch = random_events(seed=1, count=400), 80
-    with DeltaTables(tmp_path / "target", create=True, buckets=BUCKETS) as store:
+    with kind(tmp_path / "target", create=True, buckets=BUCKETS) as store:
         store.prepare(CLUSTER, "definition", LAYOUTS)
         for first in range(0, len(events), per_batch):
             end = first + per_batch
@@ -85,10 +94,10 @@ def literal(value: int | str) -> str:
 
 
 def test_duckdb_finds_each_row_by_a_value_although_it_skips_files(
-    duck: Duck, tmp_path: Path
+    duck: Duck, tmp_path: Path, kind: Kind
 ) -> None:
     events = random_events(seed=2, count=150)
-    with DeltaTables(tmp_path / "target", create=True, buckets=BUCKETS) as store:
+    with kind(tmp_path / "target", create=True, buckets=BUCKETS) as store:
         store.prepare(CLUSTER, "definition", LAYOUTS)
         store.add(batch(events, [ranged(0, 150)]))
     rows = sorted(folded(events), key=repr)
@@ -99,7 +108,9 @@ def test_duckdb_finds_each_row_by_a_value_although_it_skips_files(
             assert found == [each for each in rows if each[place] == value], (name, value)
 
 
-def test_duckdb_has_values_of_every_type_as_they_are(duck: Duck, tmp_path: Path) -> None:
+def test_duckdb_has_values_of_every_type_as_they_are(
+    duck: Duck, tmp_path: Path, kind: Kind
+) -> None:
     values: list[tuple[Any, ...]] = [
         ("least", -(1 << 63), "", -float("inf"), b""),
         ("greatest", (1 << 63) - 1, "\U0010ffff" * 40, float("inf"), bytes(range(256))),
@@ -107,7 +118,7 @@ def test_duckdb_has_values_of_every_type_as_they_are(duck: Duck, tmp_path: Path)
         ("small", 0, "Ω'\"\n", 5e-324, b"\0"),
     ]
     rows = [(*each, 0, number, 0, number) for number, each in enumerate(values)]
-    with DeltaTables(tmp_path / "target", create=True, buckets=BUCKETS) as store:
+    with kind(tmp_path / "target", create=True, buckets=BUCKETS) as store:
         store.prepare(CLUSTER, "definition", [VALUES])
         store.add(Batch([ranged(0, len(rows))], [], [Rows(VALUES, rows)]))
     path = tmp_path / "target" / "values"

@@ -19,6 +19,7 @@ from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
 from tests.spark.test_pipelines_target import (
     Killed,
     MortalDelta,
+    MortalIceberg,
     MortalLake,
     contents,
     prepared,
@@ -36,7 +37,7 @@ from waltz.spark.pipelines.lake_tables import LakeTables
 Kind = type[MortalLake]
 
 
-@pytest.fixture(params=[MortalDelta])
+@pytest.fixture(params=[MortalDelta, MortalIceberg])
 def kind(request: pytest.FixtureRequest) -> Kind:
     found: Kind = request.param
     return found

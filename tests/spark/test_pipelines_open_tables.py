@@ -10,6 +10,7 @@ import pytest
 from waltz.errors import ConfigurationError, NotFoundError
 from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import TableStore
 
@@ -22,6 +23,7 @@ def test_each_kind_of_target_is_opened_as_what_it_is(tmp_path: Path) -> None:
     kinds: tuple[tuple[TargetKind, type[TableStore]], ...] = (
         ("sqlite", TableStore),
         ("delta", DeltaTables),
+        ("iceberg", IcebergTables),
     )
     for name, kind in kinds:
         with pytest.raises(NotFoundError, match=r"^WALTZ-2015 .*run the pipeline"):
@@ -30,10 +32,11 @@ def test_each_kind_of_target_is_opened_as_what_it_is(tmp_path: Path) -> None:
             assert type(store) is kind
 
 
-def test_delta_tables_without_their_package_are_refused_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_tables_whose_package_is_missing_are_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TargetKind, package: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(ConfigurationError, match=r"deltalake is missing: run `pip install '\."):
-        open_tables(defined("delta", tmp_path / "tables"), create=True)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"{package} is missing: run `pip install '\."):
+        open_tables(defined(kind, tmp_path / "tables"), create=True)
     assert not (tmp_path / "tables").exists()

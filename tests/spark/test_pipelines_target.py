@@ -31,6 +31,7 @@ from waltz.errors import (
 )
 from waltz.spark.pipelines.bucket_join import BucketJoin
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.table_store import BlockFacts, TableStore
 from waltz.types import PartitionId, TransactionId
@@ -78,9 +79,13 @@ class MortalDelta(MortalLake, DeltaTables):
     pass
 
 
+class MortalIceberg(MortalLake, IcebergTables):
+    pass
+
+
 values = st.one_of(st.none(), st.integers(-5, 5))
 keys = st.tuples(st.sampled_from([None, "", "k"]), st.sampled_from([None, 0]), values)
-KINDS = (MortalTables, MortalDelta)
+KINDS = (MortalTables, MortalDelta, MortalIceberg)
 
 
 def prepared(kind: type[TableStore], path: Path) -> TableStore:

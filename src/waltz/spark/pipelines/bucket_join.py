@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -93,6 +93,8 @@ class BucketJoin:
     files    the present files of each bucket, relative to the table.
     number   the number of the batch.
     buckets  the number of buckets of the table.
+    fields   the ID that a file says of each column, the bucket's among them; empty for files with
+             neither IDs nor a column of the bucket.
     """
 
     root: str
@@ -101,6 +103,7 @@ class BucketJoin:
     number: int
     buckets: int
     bytes_max: int = BUCKET_BYTES_MAX
+    fields: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, rows: TableRows) -> list[JoinedBucket]:
         """Join `rows` with the table: those of a frame on Spark's executors, others here.
@@ -172,11 +175,11 @@ class BucketJoin:
         name = f"part-{self.number:09}-{uuid4()}.zstd.parquet"
         directory = Path(self.root) / place
         if not directory.exists():
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             sync(directory.parent)
         path = directory / name
         with path.open("xb") as file:
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(self._with_ids(table, bucket), file, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
@@ -188,6 +191,15 @@ class BucketJoin:
             "written_at": time.time_ns() // 1_000_000,
             "statistics": json.dumps(_statistics(table)),
         }
+
+    def _with_ids(self, table: pa.Table, bucket: int) -> pa.Table:
+        """Return the content of a bucket's file."""
+        if not self.fields:
+            return table
+        whole = table.append_column(BUCKET, pa.array([bucket] * len(table), pa.int32()))
+        ids = [{"PARQUET:field_id": str(self.fields[each.name])} for each in whole.schema]
+        named = [each.with_metadata(id_) for each, id_ in zip(whole.schema, ids, strict=True)]
+        return pa.table(whole.columns, schema=pa.schema(named))
 
     def _present(self, bucket: int, fresh_bytes: int) -> pa.Table:
         schema = arrow_schema(self.layout)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import yaml
 
@@ -39,9 +39,9 @@ KINDS: Final = {
 BATCH_TRANSACTIONS: Final = 250_000
 BATCH_TRANSACTIONS_MAX: Final = 100_000_000
 BUCKETS_MAX: Final = 4096
-"""Buckets of a Delta table, each of which is a file that a batch may rewrite."""
+"""Buckets of a Delta or Iceberg table, each of which is a file that a batch may rewrite."""
 
-TargetKind = Literal["sqlite", "delta"]
+TargetKind = Literal["sqlite", "delta", "iceberg"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
 
@@ -61,7 +61,7 @@ class PipelineDefinition:
     archive             the archive to read old transactions from, or to audit; None for none.
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
-    buckets             the number of buckets of each Delta table; None for what the tables have.
+    buckets             buckets of each Delta or Iceberg table; None for what the tables have.
     """
 
     kind: str
@@ -115,10 +115,10 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
             f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
             f" {given['target']!r}"
         )
-    if target_kind != "delta" and "buckets" in given:
+    if target_kind == "sqlite" and "buckets" in given:
         raise ConfigurationError(
-            f"{INVALID_DEFINITION} buckets: only Delta tables have buckets; the target is"
-            f" {given['target']!r}"
+            f"{INVALID_DEFINITION} buckets: only Delta and Iceberg tables have buckets; the target"
+            f" is {given['target']!r}"
         )
     return PipelineDefinition(
         kind=kind,
@@ -145,12 +145,13 @@ def _target(kind: str, text: str) -> tuple[TargetKind, str]:
     if kind != "tables" or found is None:
         return "sqlite", text
     scheme, place = found.groups()
-    if scheme not in ("sqlite", "delta") or not place or place.startswith("//"):
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH or delta:PATH,"
-            " on a disk of the machine that runs the pipeline"
-        )
-    return ("delta" if scheme == "delta" else "sqlite"), place
+    for target_kind in get_args(TargetKind):
+        if scheme == target_kind and place and not place.startswith("//"):
+            return target_kind, place
+    raise ConfigurationError(
+        f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH, delta:PATH or"
+        " iceberg:PATH, on a disk of the machine that runs the pipeline"
+    )
 
 
 def _number(key: str, given: Mapping[str, object], most: int) -> int | None:

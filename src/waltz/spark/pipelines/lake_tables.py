@@ -214,11 +214,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 self._note_plan(batch)
             for table, layout, files, joined in changes:
                 self._commit(table, layout, files, joined, number + 1, batch.ranges)
-            with self._transaction() as database:
-                self._add_facts(database, batch)
-                database.execute(
-                    f"UPDATE {self.state} SET number = number + 1, ranges = NULL, history = NULL"
-                )
+            self._note_done(batch)
 
     def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
         """Find, and `delete`, the files that no version of the last hours needs: replaced ones, and
@@ -228,7 +224,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         CorruptionError: a table or a file cannot be read or removed.
         """
         with self._locked(), self._format_errors_named():
-            return [self._tidied(each, retention_hours, delete) for each in self._names()]
+            return [self._tidied(each, retention_hours, delete) for each in self._directories()]
 
     def _buckets(self) -> int:
         with self._errors_named():
@@ -261,6 +257,13 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         with self._transaction() as database:
             plan = (json.dumps(ranges), history)
             database.execute(f"UPDATE {self.state} SET ranges = ?, history = ?", plan)
+
+    def _note_done(self, batch: Batch) -> None:
+        with self._transaction() as database:
+            self._add_facts(database, batch)
+            database.execute(
+                f"UPDATE {self.state} SET number = number + 1, ranges = NULL, history = NULL"
+            )
 
     def _expected(self, layout: Layout, number: int, *, is_planned: bool) -> TableT:
         """Return a table. Raises CorruptionError: the table has other batches than the database."""
@@ -318,6 +321,10 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
     @abstractmethod
     def _names(self) -> list[str]:
         """Return the names of the tables, in order."""
+
+    def _directories(self) -> list[str]:
+        """Return the names of the directories that have a table or had one, in order."""
+        return self._names()
 
     @abstractmethod
     def _opened(self, name: str) -> TableT:

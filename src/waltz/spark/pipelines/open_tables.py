@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.table_store import TableStore
 from waltz.spark.pipelines.target import Target
 
@@ -16,4 +17,6 @@ def open_tables(definition: PipelineDefinition, *, create: bool) -> Target:
     """
     if definition.target_kind == "delta":
         return DeltaTables(definition.target, create=create, buckets=definition.buckets)
+    if definition.target_kind == "iceberg":
+        return IcebergTables(definition.target, create=create, buckets=definition.buckets)
     return TableStore(definition.target, create=create)
