@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.buckets import bucket_url, object_store
 from waltz.errors import ConfigurationError, NotFoundError
 from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.iceberg_tables import IcebergTables
+from waltz.spark.pipelines.object_store_tables import ObjectStoreTables
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import TableStore
+
+__all__ = ["bucket_url", "object_store"]
 
 
 def defined(kind: TargetKind, target: Path) -> PipelineDefinition:
@@ -30,6 +35,15 @@ def test_each_kind_of_target_is_opened_as_what_it_is(tmp_path: Path) -> None:
             open_tables(defined(name, tmp_path / name), create=False)
         with open_tables(defined(name, tmp_path / name), create=True) as store:
             assert type(store) is kind
+
+
+def test_a_url_is_opened_as_delta_tables_in_an_object_store(
+    tmp_path: Path, bucket_url: str
+) -> None:
+    definition = replace(defined("delta", tmp_path / "tables"), url=bucket_url)
+    with open_tables(definition, create=True) as store:
+        assert type(store) is ObjectStoreTables
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("kind", "package"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])

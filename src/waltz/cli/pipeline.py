@@ -108,7 +108,7 @@ def status(definition: Path, as_json: bool) -> None:
     lines.append(f"{behind:,} behind" if behind else "up to date")
     facts = {
         "kind": wanted.kind,
-        "target": str(wanted.target),
+        "target": wanted.place,
         "partitions": rows,
         "behind": behind,
         "last_verify": None if verified is None else verify_json(verified),
@@ -382,7 +382,7 @@ def _session(wanted: PipelineDefinition) -> Iterator[SparkSession]:
 
     from waltz.spark import spark_session
 
-    with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.target}"):
+    with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.place}"):
         spark = spark_session(f"waltz {wanted.kind}", **wanted.spark)
         try:
             yield spark

@@ -45,6 +45,9 @@ TargetKind = Literal["sqlite", "delta", "iceberg"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
 
+OBJECT_STORE_URL: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
+"""The URL of tables in an object store, the last part of which is a name."""
+
 TLS_KEYS: Final = ("ca", "cert", "key")
 
 
@@ -53,7 +56,8 @@ class PipelineDefinition:
     """The content of a definition file.
 
     target              the archive's directory, the database or directory of the tables, or the
-                        file for the result of an audit.
+                        file for the result of an audit. For tables in an object store a path on
+                        this machine, next to which a run keeps what is its own.
     target_kind         what keeps the tables.
     partitions          None for all of them.
     spark               Spark's settings.
@@ -62,6 +66,7 @@ class PipelineDefinition:
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
     buckets             buckets of each Delta or Iceberg table; None for what the tables have.
+    url                 the URL of tables in an object store; None for a target on a disk.
     """
 
     kind: str
@@ -76,6 +81,12 @@ class PipelineDefinition:
     report: ReportDefinition | None = None
     target_kind: TargetKind = "sqlite"
     buckets: int | None = None
+    url: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The target, as a message names it."""
+        return str(self.target) if self.url is None else self.url
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -109,7 +120,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     tls = expect_mapping("tls", given.get("tls", {}), TLS_KEYS)
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))
-    target_kind, target = _target(kind, str(given["target"]))
+    target_kind, target, url = _target(kind, str(given["target"]))
     if target_kind != "sqlite" and "report" in given:
         raise ConfigurationError(
             f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
@@ -125,6 +136,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         cluster=cluster,
         target=directory / target,
         target_kind=target_kind,
+        url=url,
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
         tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
         spark={key: _spark_text(value) for key, value in spark.items()},
@@ -139,18 +151,23 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     )
 
 
-def _target(kind: str, text: str) -> tuple[TargetKind, str]:
-    """Return what keeps the tables, and where."""
+def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:
+    """Return what keeps the tables, their path, and their URL if they are in an object store."""
     found = SCHEME.fullmatch(text)
     if kind != "tables" or found is None:
-        return "sqlite", text
+        return "sqlite", text, None
     scheme, place = found.groups()
+    if scheme == "delta" and (url := OBJECT_STORE_URL.fullmatch(place)):
+        return "delta", url[2], place.rstrip("/")
     for target_kind in get_args(TargetKind):
-        if scheme == target_kind and place and not place.startswith("//"):
-            return target_kind, place
+        if scheme == target_kind and place and not place.startswith("//") and "://" not in place:
+            return target_kind, place, None
+    is_hadoop = scheme == "delta" and place.startswith(("s3a:", "s3n:"))
+    s3 = "; Waltz reads and writes the bucket itself, not Hadoop: write s3://" if is_hadoop else ""
     raise ConfigurationError(
         f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH, delta:PATH or"
-        " iceberg:PATH, on a disk of the machine that runs the pipeline"
+        " iceberg:PATH, on a disk of the machine that runs the pipeline, or"
+        f" delta:s3://BUCKET/PREFIX{s3}"
     )
 
 

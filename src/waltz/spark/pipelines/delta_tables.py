@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.bucket_join import (
-    BUCKET,
-    BucketJoin,
-    JoinedBucket,
-    arrow_schema,
-    sync,
-)
+from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket, arrow_schema
 from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
+from waltz.spark.pipelines.table_files import sync
 from waltz.spark.pipelines.table_store import Layout, TableStore
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+LOG: Final = "_delta_log/"
+"""The directory of a table that has its commits."""
 
 BATCH_ID: Final = "waltz-batch"
 """The application whose transaction of a table is the number of the last batch it has."""
@@ -66,12 +63,17 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         from deltalake import DeltaTable
 
         DeltaTable.create(
-            self._path(layout),
+            self.table_root(layout.definition.name),
             _schema(layout),
             mode="ignore",
             partition_by=[BUCKET],
             description=f"{buckets} buckets of keys",
+            storage_options=self._storage_options(),
         )
+
+    def _storage_options(self) -> dict[str, str]:
+        """Return how delta-rs reaches the tables."""
+        return {}
 
     def _names(self) -> list[str]:
         return sorted(each.parent.name for each in self.directory.glob("*/_delta_log"))
@@ -79,7 +81,7 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
     def _opened(self, name: str) -> DeltaTable:
         from deltalake import DeltaTable
 
-        return DeltaTable(self.directory / name)
+        return DeltaTable(self.table_root(name), storage_options=self._storage_options())
 
     def _batches(self, table: DeltaTable) -> int:
         return table.transaction_version(BATCH_ID) or 0
@@ -101,7 +103,8 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
 
     def _join(self, table: DeltaTable, layout: Layout, files: Files, number: int) -> BucketJoin:
         present = {bucket: [path for path, _ in found] for bucket, found in files.items()}
-        return BucketJoin(str(self._path(layout)), layout, present, number, self._buckets())
+        root = self.table_root(layout.definition.name)
+        return BucketJoin(root, layout, present, number, self._buckets())
 
     def _commit(
         self,
@@ -136,27 +139,35 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
             actions, "append", _schema(layout), [BUCKET], commit_properties=commit
         )
         # The commit is on the disk before the database says that it is there.
-        self._sync_log(self._path(layout), version)
+        self._sync_log(layout.definition.name, version)
 
     def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
-        path, table = self.directory / name, self._opened(name)
+        table = self._opened(name)
         version = table.version() + 1
-        sizes = {
-            str(each.relative_to(path)): each.stat().st_size for each in path.glob(f"{BUCKET}=*/*")
-        }
-        paths = table.vacuum(
+        sizes = self._sizes(name)
+        named = table.vacuum(
             retention_hours, dry_run=not delete, enforce_retention_duration=False, full=True
         )
+        # In an object store delta-rs also names what an earlier call has removed.
+        paths = sorted(each for each in named if each in sizes)
         if delete:
             table = self._opened(name)
             table.create_checkpoint()
-            self._sync_log(path, version)
-        size = sum(sizes.get(each, 0) for each in paths)
-        return TidiedTable(name, tuple(sorted(paths)), size)
+            self._sync_log(name, version)
+        return TidiedTable(name, tuple(paths), sum(sizes[each] for each in paths))
 
-    def _sync_log(self, path: Path, version: int) -> None:
+    def _sizes(self, name: str) -> dict[str, int]:
+        """Return the bytes of the files there are beside a table's log, by their paths."""
+        root = self.directory / name
+        found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        return {
+            path: file.stat().st_size for path, file in found.items() if not path.startswith(LOG)
+        }
+
+    def _sync_log(self, name: str, version: int) -> None:
         """Have the log of a table from `version` on on the disk; its files are there already."""
-        log = path / "_delta_log"
+        path = self.directory / name
+        log = path / LOG
         written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
         for file in (*written, *log.glob("_last_checkpoint"), log, path, self.directory):
             sync(file)

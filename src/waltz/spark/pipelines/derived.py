@@ -33,6 +33,7 @@ from waltz.spark.pipelines.frames import (
     kept,
     read_log,
 )
+from waltz.spark.pipelines.object_store_tables import not_rebuilt
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.schemas import CAUSE_CHARACTERS_MAX
 from waltz.spark.pipelines.table_store import (
@@ -205,8 +206,11 @@ def take_in(
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
     """Rebuild the tables from the whole log and replace the old ones at once.
 
-    Raises NotFoundError: there are none to replace; otherwise as `take_in`.
+    Raises NotFoundError: there are none to replace; ConfigurationError: they are in an object
+    store; otherwise as `take_in`.
     """
+    if definition.url is not None:
+        raise not_rebuilt(definition.url)
     log = _open(spark, access, definition)
     with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)

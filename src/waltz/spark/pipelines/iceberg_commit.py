@@ -20,8 +20,8 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
-from waltz.spark.pipelines.bucket_join import sync
 from waltz.spark.pipelines.iceberg_tables import local_path
+from waltz.spark.pipelines.table_files import make_directory, sync
 
 
 class ReplacedFiles(_OverwriteFiles):
@@ -55,9 +55,7 @@ class SyncedFileIO(PyArrowFileIO):
 class _SyncedFile(PyArrowFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         path = local_path(self.location)
-        if not path.parent.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            sync(path.parent.parent)
+        make_directory(path.parent)
         return _SyncedStream(path, path.open("wb" if overwrite else "xb"))
 
 

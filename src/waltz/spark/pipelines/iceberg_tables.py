@@ -19,8 +19,9 @@ from uuid import UUID, uuid4
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
 from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket, sync
+from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket
 from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
+from waltz.spark.pipelines.table_files import make_directory, sync
 from waltz.spark.pipelines.table_store import (
     BUSY_SECONDS,
     Batch,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 CATALOG: Final = "waltz"
 NAMESPACE: Final = "tables"
 """The catalog and the namespace in which the tables have the names of the definition."""
+
+DATA: Final = "data"
+"""The directory of a table that has the files of its rows."""
 
 BATCH_ID: Final = "waltz.batch"
 """The property of a snapshot that has the number of the last batch in it."""
@@ -114,7 +118,7 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         from pyiceberg.manifest import DataFile
 
         table = self._opened(name)
-        old = (self.directory / name).absolute()
+        old = self._home(name)
         self._catalog.drop_table((NAMESPACE, name))
         made = self._catalog.create_table(
             (NAMESPACE, name),
@@ -127,10 +131,9 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         for file in (each for found in self._files(table).values() for each in found):
             path = local_path(file.file_path)
             place = home / path.relative_to(old)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(place.parent)
             place.hardlink_to(path)
-            for each in (place.parent, place.parent.parent):
-                sync(each)
+            sync(place.parent)
             values = {
                 each: getattr(file, each)
                 for each in (
@@ -158,7 +161,7 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
                 found = self._rows("SELECT definition FROM waltz_source")
                 if found != [(self._fingerprint,)]:
                     raise VersionConflictError(
-                        f"{TABLES_CONFLICT} {self.directory} was replaced meanwhile; run again"
+                        f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
                     )
             yield
 
@@ -215,7 +218,7 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         self._catalog.create_table_if_not_exists(
             (NAMESPACE, layout.definition.name),
             Schema(*fields),
-            location=f"file://{self._path(layout).absolute()}",
+            location=f"file://{self._home(layout.definition.name)}",
             partition_spec=PartitionSpec(
                 PartitionField(len(fields), 1000, IdentityTransform(), BUCKET)
             ),
@@ -224,6 +227,9 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
                 "write.metadata.delete-after-commit.enabled": "true",
             },
         )
+
+    def _home(self, name: str) -> Path:
+        return (self.directory / name).absolute()
 
     def _names(self) -> list[str]:
         return sorted(name for _, name in self._catalog.list_tables(NAMESPACE))
@@ -268,8 +274,10 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
             bucket: [str(local_path(each.file_path)) for each in found]
             for bucket, found in files.items()
         }
+        root = self._home(layout.definition.name) / DATA
+        make_directory(root)
         return BucketJoin(
-            str(self._path(layout).absolute() / "data"),
+            str(root),
             layout,
             present,
             number,
@@ -289,7 +297,7 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         marks = {MARK_ID.format(each.partition_id): str(each.end) for each in ranges}
         last = _last_of_ours(table)
         known = {} if last is None else _ours(last)
-        root = self._path(layout).absolute() / "data"
+        root = self._home(layout.definition.name) / DATA
         _replace(
             table,
             [_data_file(table, root, each) for each in joined],
@@ -317,7 +325,7 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
 
     def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
         until = time.time_ns() - retention_hours * 3_600_000_000_000
-        root = (self.directory / name).absolute()
+        root = self._home(name)
         needed: set[Path] = set()
         if name in self._names():
             table = self._opened(name)

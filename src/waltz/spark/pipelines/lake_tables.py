@@ -1,4 +1,4 @@
-"""Derived tables in an open format, in one directory: all that does not depend on the format.
+"""Derived tables in an open format, in one place: all that does not depend on the format.
 
 A database of SQLite in the same directory has what SQLite's target has beside its tables: origin,
 marks, digests, transactions put aside. A batch changes several tables, each of which commits by
@@ -66,7 +66,10 @@ class TidiedTable:
 
 
 class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
-    """The tables of one format in one directory of a local disk; a context manager."""
+    """The tables of one format in one place; a context manager.
+
+    The place is a directory of a local disk, unless a class derived from this says otherwise.
+    """
 
     format: ClassVar[str]
     """The name of the format, as it stands in sentences."""
@@ -103,6 +106,15 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
     def directory(self) -> Path:
         return self.path.parent
 
+    @property
+    def root(self) -> str:
+        """The directory, or the URL, that has the tables."""
+        return str(self.directory)
+
+    def table_root(self, name: str) -> str:
+        """Return the directory or the URL of a table."""
+        return f"{self.root}/{name}"
+
     def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
         """Make the directory that of these tables of this cluster, or make sure that it is.
 
@@ -114,7 +126,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 if not self._exists(self.state):
                     if self.marks():
                         raise ConfigurationError(
-                            f"{INVALID_TABLES} {self.path} is not of {self.format} tables; name"
+                            f"{INVALID_TABLES} {self.place} is not of {self.format} tables; name"
                             " another target"
                         )
                     database.execute(STATE.format(self.state))
@@ -124,7 +136,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             buckets = self._buckets()
             if self._wanted_buckets not in (None, buckets):
                 raise ConfigurationError(
-                    f"{DEFINITION_CHANGED} {self.directory} has tables of {buckets} buckets, the"
+                    f"{DEFINITION_CHANGED} {self.root} has tables of {buckets} buckets, the"
                     f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
                 )
             if self._state() == (0, None):
@@ -138,7 +150,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         if plan is not None:
             marks |= {each.partition_id: each.end for each in plan[0]}
             history = plan[1]
-        who = f"the directory {self.directory}"
+        who = f"the directory {self.root}"
         expect_history(histories, history, marks, who=who, remedy=REMEDY)
 
     def planned(self) -> Mapping[PartitionId, TransactionId]:
@@ -158,7 +170,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 if self._exists(self.state):
                     if self._state()[1] is not None:
                         raise VersionConflictError(
-                            f"{TABLES_CONFLICT} {self.directory}: a run was stopped within a"
+                            f"{TABLES_CONFLICT} {self.root}: a run was stopped within a"
                             " batch, which only some tables have; run the pipeline to finish it"
                         )
                     self._pinned = {each: self._opened(each) for each in self._names()}
@@ -198,7 +210,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             number, plan = self._state()
             if plan is not None and plan[0] != list(batch.ranges):
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.directory}: another run has begun a batch with other"
+                    f"{TABLES_CONFLICT} {self.root}: another run has begun a batch with other"
                     " ends; run again"
                 )
             # What cannot be joined is found before anything is planned.
@@ -239,8 +251,8 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 found = self._rows(f"SELECT number, ranges, history FROM {self.state}")
         if len(found) != 1:
             raise CorruptionError(
-                f"{INVALID_TABLES} {self.path}: {self.state} has {len(found)} rows, expected 1; run"
-                " `waltz pipeline rebuild`"
+                f"{INVALID_TABLES} {self.place}: {self.state} has {len(found)} rows, expected 1;"
+                " run `waltz pipeline rebuild`"
             )
         ((number, ranges, history),) = found
         if ranges is None:
@@ -267,17 +279,15 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
 
     def _expected(self, layout: Layout, number: int, *, is_planned: bool) -> TableT:
         """Return a table. Raises CorruptionError: the table has other batches than the database."""
-        table = self._opened(layout.definition.name)
+        name = layout.definition.name
+        table = self._opened(name)
         found = self._batches(table)
         if found != number and not (is_planned and found == number + 1):
             raise CorruptionError(
-                f"{INVALID_TABLES} {self._path(layout)} has {found} batches, {self.path} has"
+                f"{INVALID_TABLES} {self.table_root(name)} has {found} batches, {self.place} has"
                 f" {number}: one of them was put back or replaced; run `waltz pipeline rebuild`"
             )
         return table
-
-    def _path(self, layout: Layout) -> Path:
-        return self.directory / layout.definition.name
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -288,7 +298,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             fcntl.flock(file, fcntl.LOCK_EX)
             if not self.path.exists() or self.path.stat().st_ino != self._inode:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.directory} was replaced meanwhile; run again"
+                    f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
                 )
             yield
 
@@ -300,11 +310,11 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 yield
             except self._conflicts() as error:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.directory}: another writer has changed a table:"
+                    f"{TABLES_CONFLICT} {self.root}: another writer has changed a table:"
                     f" {error}; run again"
                 ) from error
             except faults as error:
-                raise CorruptionError(f"{INVALID_TABLES} {self.directory}: {error}") from error
+                raise CorruptionError(f"{INVALID_TABLES} {self.root}: {error}") from error
 
     @abstractmethod
     def _conflicts(self) -> tuple[type[Exception], ...]:
