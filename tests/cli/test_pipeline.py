@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,6 +23,8 @@ from waltz.cli.pipeline import pipeline
 from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConfigurationError
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
+from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.types import Address
 
 SPARK = json.dumps({"spark.master": "local[2]", **SHORT_LIVED})
@@ -190,13 +193,19 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     )
 
 
-def test_tidying_names_files_first_and_deletes_them_when_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "unneeded"),
+    [(DeltaTables, 2), (IcebergTables, 6)],  # with the list and the manifest of a snapshot
+)
+def test_tidying_names_files_first_and_deletes_them_when_told(
+    tmp_path: Path, kind: type[LakeTables[Any, Any]], unneeded: int
+) -> None:
     definition = tmp_path / "headers.yaml"
     definition.write_text(
-        "pipeline: tables\ncluster: 127.0.0.1:7100\ntarget: delta:tables\n"
+        f"pipeline: tables\ncluster: 127.0.0.1:7100\ntarget: {kind.format.lower()}:tables\n"
         "tables: {t: {keys: [header], measures: {transactions: count(*)}}}\n"
     )
-    with DeltaTables(tmp_path / "tables", create=True) as store:
+    with kind(tmp_path / "tables", create=True) as store:
         store.prepare(CLUSTER, "definition", LAYOUTS)
         for number in range(2):
             store.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
@@ -210,11 +219,11 @@ def test_tidying_names_files_first_and_deletes_them_when_told(tmp_path: Path) ->
         ["positive", "t"],
     )
     files = [tmp_path / "tables" / t["table"] / f for t in named["tables"] for f in t["files"]]
-    assert len(files) == 2
+    assert len(files) == unneeded
     assert all(each.exists() for each in files)
     deleted = json.loads(runner.invoke(pipeline, [*arguments, "--delete"]).output)
     assert deleted == {**named, "deleted": True}
     assert not any(each.exists() for each in files)
-    definition.write_text(definition.read_text().replace("delta:tables", "tables.db"))
+    definition.write_text(definition.read_text().replace(f"{kind.format.lower()}:", ""))
     refused = runner.invoke(pipeline, ["tidy", str(definition)])
     assert isinstance(refused.exception, ConfigurationError)

@@ -223,8 +223,8 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
-    "src/waltz/spark/pipelines/definition.py:BUCKET": (
-        framed("s3://", "a", "?"), framed("s3://bb/", "a", "?"), framed("s3://bb", "/a", "?"),
+    "src/waltz/spark/pipelines/definition.py:OBJECT_STORE_URL": (
+        repeated("a"), framed("s3://", "a"), framed("s3://a/", "a"), framed("s3://a", "/"),
     ),
     "src/waltz/spark/pipelines/definition.py:SCHEME": (
         repeated("a"), framed("a:", "\n"), repeated("a:"),

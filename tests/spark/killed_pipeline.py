@@ -1,6 +1,6 @@
-"""A pipeline of Delta tables as a program of its own, to be killed: it takes in what the log has.
+"""A pipeline of tables as a program of its own, to be killed: it takes in what the log has.
 
-python -m tests.spark.killed_pipeline COORDINATOR DIRECTORY
+python -m tests.spark.killed_pipeline COORDINATOR DIRECTORY FORMAT
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from waltz.spark.tasks import LogAccess
 FILE = """\
 pipeline: tables
 cluster: {cluster}
-target: delta:tables
+target: {kind}:tables
 transactionsPerBatch: 150
 buckets: 4
 tables:
@@ -36,16 +36,16 @@ OPTIONS = {
 }
 
 
-def defined(coordinator: str, directory: Path) -> PipelineDefinition:
-    return parse_definition(FILE.format(cluster=coordinator), directory=directory)
+def defined(coordinator: str, directory: Path, kind: str) -> PipelineDefinition:
+    return parse_definition(FILE.format(cluster=coordinator, kind=kind), directory=directory)
 
 
-def main(coordinator: str, directory: Path) -> None:
+def main(coordinator: str, directory: Path, kind: str) -> None:
     spark = spark_session("killed", **OPTIONS)
     while True:
-        take_in(spark, LogAccess(coordinator), defined(coordinator, directory))
+        take_in(spark, LogAccess(coordinator), defined(coordinator, directory, kind))
         time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

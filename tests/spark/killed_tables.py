@@ -1,15 +1,17 @@
-"""Takes batches into Delta tables until it is done, to be killed at any moment.
+"""Takes batches into the tables of a format until it is done, to be killed at any moment.
 
-python -m tests.spark.killed_tables DIRECTORY BATCHES
+python -m tests.spark.killed_tables FORMAT DIRECTORY BATCHES
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, ranged
-from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind
+from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import BlockFacts
 from waltz.types import PartitionId
 
@@ -21,8 +23,9 @@ def event(transaction_id: int) -> Event:
     return (f"k{transaction_id % 7}", transaction_id % 3, transaction_id, 0, transaction_id)
 
 
-def main(directory: Path, batches: int) -> None:
-    with DeltaTables(directory, create=True) as store:
+def main(kind: TargetKind, directory: Path, batches: int) -> None:
+    definition = PipelineDefinition("tables", "none", directory, target_kind=kind)
+    with open_tables(definition, create=True) as store:
         store.prepare(CLUSTER, "definition", LAYOUTS)
         while (first := store.marks().get(PartitionId(0), 0)) < batches * PER_BATCH:
             end = store.planned().get(PartitionId(0), first + PER_BATCH)
@@ -37,4 +40,4 @@ def main(directory: Path, batches: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(cast("TargetKind", sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -42,11 +42,16 @@ class Pipeline:
     """The driver as a process; started again whenever it has ended."""
 
     def __init__(
-        self, coordinator: str, directory: Path, program: str = "tests.spark.killed_driver"
+        self,
+        coordinator: str,
+        directory: Path,
+        program: str = "tests.spark.killed_driver",
+        *arguments: str,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", program),
             *(coordinator, str(directory)),
+            *arguments,
         ]
         self._log = (directory / "driver.log").open("ab")
         self.starts = 0

@@ -1,11 +1,12 @@
-"""Kills the parts of a pipeline of Delta tables at random moments, and compares what came of it.
+"""Kills the parts of a pipeline of tables at random moments, and compares what came of it.
 
-    python -m tests.spark.table_kills --kills 20 --seed 7
+    python -m tests.spark.table_kills --format iceberg --kills 20 --seed 7
 
 Each round appends to the log, kills the driver, its Java process or a Python worker with SIGKILL
 while a batch is taken in, starts the pipeline again once it has ended, and waits until the tables
-have all that the log has. Then every row must be what plain Python makes of the log. In the end
-`verify` must find the tables equal, and tidying must leave no file that the tables do not name.
+have all that the log has. Then every row that DuckDB reads must be what plain Python makes of the
+log. In the end `verify` must find the tables equal, and tidying must leave no file that the tables
+do not name.
 """
 
 from __future__ import annotations
@@ -24,15 +25,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.live.journal import read_all
+from tests.spark.duck import Duck, opened_duck
 from tests.spark.killed_pipeline import OPTIONS, defined
 from tests.spark.kills import CATCH_UP_SECONDS_MAX, Pipeline, kill_in_rounds
 from waltz.errors import NotFoundError, VersionConflictError
 from waltz.spark import spark_session
-from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.lake_tables import LakeTables
+from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.proof import verify
 from waltz.spark.tasks import LogAccess
 
@@ -41,14 +45,20 @@ PARTITIONS = 2
 
 
 class TableRun:
-    """One cluster, one pipeline of tables, many kills."""
+    """One cluster, one pipeline of tables of one format, many kills."""
 
-    def __init__(self, cluster: RunningCluster, directory: Path, seed: int) -> None:
+    def __init__(
+        self, cluster: RunningCluster, directory: Path, seed: int, kind: str, duck: Duck
+    ) -> None:
+        self._kind = kind
+        self._duck = duck
         self._cluster = cluster
         self._directory = directory
         self._random = random.Random(seed)
         self._number = 0
-        self.pipeline = Pipeline(cluster.coordinator, directory, "tests.spark.killed_pipeline")
+        self.pipeline = Pipeline(
+            cluster.coordinator, directory, "tests.spark.killed_pipeline", kind
+        )
         self.kills: Counter[str] = Counter()
 
     def round(self, client: waltz.WaltzClient, kind: str) -> None:
@@ -91,11 +101,17 @@ class TableRun:
 
     def _marks(self) -> dict[int, int]:
         try:
-            with DeltaTables(self._target, create=False) as store:
+            with self._opened() as store:
                 found = store.marks() if store._exists("waltz_marks") else {}
                 return {int(each): int(mark) for each, mark in found.items()}
         except NotFoundError:
             return {}
+
+    def _opened(self) -> LakeTables[Any, Any]:
+        definition = defined(self._cluster.coordinator, self._directory, self._kind)
+        store = open_tables(definition, create=False)
+        assert isinstance(store, LakeTables)
+        return store
 
     def _ends(self) -> dict[int, int]:
         with waltz.open_reader(self._cluster.coordinator) as log:
@@ -125,8 +141,7 @@ class TableRun:
         }
 
     def _rows(self, table: str, *columns: str) -> set[tuple[Any, ...]]:
-        found = DeltaTable(self._target / table).to_pyarrow_table(columns=list(columns))
-        rows = list(zip(*(found.column(each).to_pylist() for each in columns), strict=True))
+        rows = self._duck.rows(self._target / table, columns)
         assert len(rows) == len(set(rows)), f"a row of {table} is there twice"
         return set(rows)
 
@@ -137,7 +152,7 @@ class TableRun:
         """
         self.pipeline.stop()
         spark = spark_session("verify", **OPTIONS)
-        definition = defined(self._cluster.coordinator, self._directory)
+        definition = defined(self._cluster.coordinator, self._directory, self._kind)
         try:
             proven = verify(spark, LogAccess(self._cluster.coordinator), definition)
         except VersionConflictError as error:  # no batch was begun: all was taken in
@@ -145,31 +160,51 @@ class TableRun:
         finally:
             spark.stop()
         assert (proven.transactions, proven.differences) == (self._number, ())
-        orphans = 0
-        with DeltaTables(self._target, create=False) as store:
-            orphans = sum(self._orphans(each) for each in ("texts", "headers"))
+        named = NAMED[self._kind]
+        paths = [self._target / each for each in ("texts", "headers")]
+        orphans = sum(len(_files_in(each) - set().union(*named(each))) for each in paths)
+        with self._opened() as store:
             store.tidy(0, delete=True)
-        for each in ("texts", "headers"):
-            table = DeltaTable(self._target / each)
-            left = {str(path) for path in (self._target / each).glob("waltz_bucket=*/*")}
-            assert left == set(table.file_uris()), f"{each} has files that it does not name"
+        for each in paths:
+            assert _files_in(each) == named(each)[-1], f"{each} has files that it does not name"
         self.judge()
         return orphans
 
-    def _orphans(self, table: str) -> int:
-        """Return how many files no version of a table ever named."""
-        path = self._target / table
-        last = DeltaTable(path).version()
-        named: set[str] = set()
-        for version in range(last + 1):
-            named.update(DeltaTable(path, version=version).file_uris())
-        return len({str(each) for each in path.glob("waltz_bucket=*/*")} - named)
+
+def _files_in(table: Path) -> set[str]:
+    """Return the files of a table except its log, or metadata in JSON and hints."""
+    data = {str(each) for each in table.rglob("waltz_bucket=*/*")}
+    return data | {str(each) for each in table.glob("metadata/*.avro")}
+
+
+def _named_by_delta(table: Path) -> list[set[str]]:
+    """Return the files that each version names, the present one last."""
+    versions = range(DeltaTable(table).version() + 1)
+    return [set(DeltaTable(table, version=each).file_uris()) for each in versions]
+
+
+def _named_by_iceberg(table: Path) -> list[set[str]]:
+    """Return the files that each snapshot names, the present one last."""
+    opened = StaticTable.from_metadata(f"file://{table}")
+    found = []
+    for snapshot in opened.snapshots():
+        tasks = opened.scan(snapshot_id=snapshot.snapshot_id).plan_files()
+        named = {snapshot.manifest_list, *(each.file.file_path for each in tasks)}
+        named.update(each.manifest_path for each in snapshot.manifests(opened.io))
+        found.append({each.removeprefix("file://") for each in named})
+    return found
+
+
+NAMED = {"delta": _named_by_delta, "iceberg": _named_by_iceberg}
 
 
 @contextmanager
-def started(directory: Path, seed: int) -> Iterator[tuple[TableRun, waltz.WaltzClient]]:
-    with running_cluster(directory / "data", "--partitions", str(PARTITIONS)) as cluster:
-        run = TableRun(cluster, directory, seed)
+def started(directory: Path, seed: int, kind: str) -> Iterator[tuple[TableRun, waltz.WaltzClient]]:
+    with (
+        running_cluster(directory / "data", "--partitions", str(PARTITIONS)) as cluster,
+        opened_duck() as duck,
+    ):
+        run = TableRun(cluster, directory, seed, kind, duck)
         try:
             with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
                 yield run, client
@@ -179,17 +214,18 @@ def started(directory: Path, seed: int) -> Iterator[tuple[TableRun, waltz.WaltzC
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill the parts of a pipeline of tables.")
+    parser.add_argument("--format", choices=sorted(NAMED), default="delta")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     with (
         TemporaryDirectory(prefix="waltz-table-kills-") as directory,
-        started(Path(directory), chosen.seed) as (run, client),
+        started(Path(directory), chosen.seed, chosen.format) as (run, client),
     ):
         kill_in_rounds(partial(run.round, client), VICTIMS, chosen.kills, chosen.seed)
         orphans = run.finish()
         print(
-            f"seed {chosen.seed}: {dict(run.kills)}, {run.pipeline.starts} starts,"
+            f"{chosen.format}, seed {chosen.seed}: {dict(run.kills)}, {run.pipeline.starts} starts,"
             f" {orphans} orphans before tidying, all equal"
         )
 

@@ -31,10 +31,11 @@ def test_files_and_copies_are_the_log_whatever_is_killed(
 @pytest.mark.processes
 @pytest.mark.timeout(1800)
 @pytest.mark.long
-def test_delta_tables_are_the_fold_of_the_log_whatever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_the_fold_of_the_log_whatever_is_killed(tmp_path: Path, kind: str) -> None:
     """20 kills; `make spark-kill` has more."""
     order = random.Random(12)
-    with table_kills.started(tmp_path, seed=12) as (run, client):
+    with table_kills.started(tmp_path, seed=12, kind=kind) as (run, client):
         for _ in range(20):
             run.round(client, order.choice(table_kills.VICTIMS))
         assert sum(run.kills.values()) == 20

@@ -61,6 +61,7 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
 
     assert found("sqlite:tables.db") == found("tables.db") == ("sqlite", HOME / "tables.db")
     assert found("delta:tables") == ("delta", HOME / "tables")
+    assert found("iceberg:tables") == ("iceberg", HOME / "tables")
     assert found("delta:/srv/tables") == ("delta", Path("/srv/tables"))
     assert found("./a:b") == ("sqlite", HOME / "a:b")
     text = TABLES.replace("target: tables.db", "target: delta:s3://bucket/some/tables/")
@@ -89,12 +90,13 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
         (TABLES + "transactionsPerBatch: 0", "transactionsPerBatch is 0; expected a number"),
         (LEAST.replace("127.0.0.1:7100", "waltz://h"), "cluster: "),
         (
-            TABLES.replace("tables.db", "iceberg:t"),
-            "target is 'iceberg:t'; expected a path, sqlite",
+            TABLES.replace("tables.db", "hudi:t"),
+            "target is 'hudi:t'; expected a path, sqlite",
         ),
         (TABLES.replace("tables.db", "'delta:'"), "target is 'delta:'; expected"),
         (TABLES.replace("tables.db", "s3://b/t"), "target is 's3://b/t'; expected"),
         (TABLES.replace("tables.db", "sqlite:s3://b/t"), "target is 'sqlite:s3://b/t'; expected"),
+        (TABLES.replace("tables.db", "iceberg:s3://b/t"), "target is 'iceberg:s3://b/t'; expected"),
         (TABLES.replace("tables.db", "delta:s3://bucket"), "target is 'delta:s3://bucket'; ex"),
         (TABLES.replace("tables.db", "delta:s3://me:x@bucket/t"), "target is 'delta:s3://me"),
         (
@@ -108,7 +110,7 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
             "report: a report needs tables in SQLite; the target is 'delta:t'",
         ),
         (TABLES + "transactionsPerBatch: true", "transactionsPerBatch is True; expected"),
-        (TABLES + "buckets: 8", "buckets: only Delta tables have buckets; the target is 'tables.d"),
+        (TABLES + "buckets: 8", "buckets: only Delta and Iceberg tables have buckets; the target"),
         (
             TABLES.replace("tables.db", "delta:t") + "buckets: 4097",
             "buckets is 4097; expected a number from 1 to 4096",

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 import waltz
 from tests.clusters import running_cluster
+from tests.spark.duck import opened_duck
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
 from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
@@ -156,6 +157,9 @@ def test_delta_tables_are_the_fold_of_the_log_and_can_be_read_without_us(
     found = spark.read.option("basePath", path).parquet(*files)
     rows = found.select("account", "balance", "moves").collect()
     assert {row[0]: (row[1], row[2]) for row in rows} == balances_of(entries)
+    with opened_duck() as duck:
+        seen = duck.rows(Path(path), ["account", "balance", "moves"])
+    assert {account: tuple(rest) for account, *rest in seen} == balances_of(entries)
     DeltaTable(path).update({"balance": "balance + 1"}, predicate="account = 2")
     (difference,) = verify(spark, access, definition).differences
     assert (difference.table, difference.key) == ("balances", {"account": 2})

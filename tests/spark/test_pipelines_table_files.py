@@ -11,7 +11,12 @@ from tests.buckets import bucket_url, object_store
 from waltz.archive.archive_target import open_target
 from waltz.errors import ArchiveUnreachableError, CorruptionError
 from waltz.spark.pipelines import table_files
-from waltz.spark.pipelines.table_files import BucketFiles, DirectoryFiles, open_files
+from waltz.spark.pipelines.table_files import (
+    DirectoryFiles,
+    ObjectStoreFiles,
+    make_directory,
+    open_files,
+)
 
 __all__ = ["bucket_url", "object_store"]
 
@@ -26,7 +31,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, bucket_url: str) -> str
 
 def test_what_is_written_is_read_and_its_size_is_that_of_the_file(root: str) -> None:
     files = open_files(root)
-    assert isinstance(files, BucketFiles if root.startswith("s3://") else DirectoryFiles)
+    assert isinstance(files, ObjectStoreFiles if root.startswith("s3://") else DirectoryFiles)
     size = files.write(PATH, TABLE)
     with files.opened(PATH) as file:
         assert file.read() == TABLE
@@ -55,3 +60,16 @@ def test_a_bucket_that_is_not_there_is_no_empty_table(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ArchiveUnreachableError):
         open_files(bucket_url).write(PATH, TABLE)
+
+
+def test_a_directory_that_a_machine_does_not_share_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_files(str(tmp_path / "tables" / "t")).write(PATH, TABLE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
+    made = tmp_path / "tables" / "t"
+    for _ in range(2):
+        make_directory(made)
+    assert made.is_dir()

@@ -29,8 +29,10 @@ from waltz.errors import (
     HistoryChangedError,
     VersionConflictError,
 )
-from waltz.spark.pipelines.delta_join import BucketJoin
+from waltz.spark.pipelines.bucket_join import BucketJoin
 from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
+from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.table_store import BlockFacts, TableStore
 from waltz.types import PartitionId, TransactionId
 
@@ -55,10 +57,12 @@ class MortalTables(TableStore):
         super()._add_facts(*given)
 
 
-class MortalDelta(MortalTables, DeltaTables):
+class MortalLake(MortalTables, LakeTables[Any, Any]):
+    """Comes before a format, whose methods it calls."""
+
     def _join(self, *given: Any) -> BucketJoin:
         self.step()
-        return super()._join(*given)
+        return super()._join(*given)  # type: ignore[safe-super]
 
     def _note_plan(self, *given: Any) -> None:
         self.step()
@@ -67,13 +71,21 @@ class MortalDelta(MortalTables, DeltaTables):
 
     def _commit(self, *given: Any) -> None:
         self.step()
-        super()._commit(*given)
+        super()._commit(*given)  # type: ignore[safe-super]
         self.step()
+
+
+class MortalDelta(MortalLake, DeltaTables):
+    pass
+
+
+class MortalIceberg(MortalLake, IcebergTables):
+    pass
 
 
 values = st.one_of(st.none(), st.integers(-5, 5))
 keys = st.tuples(st.sampled_from([None, "", "k"]), st.sampled_from([None, 0]), values)
-KINDS = (MortalTables, MortalDelta)
+KINDS = (MortalTables, MortalDelta, MortalIceberg)
 
 
 def prepared(kind: type[TableStore], path: Path) -> TableStore:
@@ -141,7 +153,7 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
 
 
 def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:
-    path = store.directory if isinstance(store, DeltaTables) else store.path
+    path = store.directory if isinstance(store, LakeTables) else store.path
     with type(store)(path, create=False) as other:
         taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
         store.add(taken)
@@ -163,7 +175,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(store: TableStore) -> None:
 
 
 def test_what_is_read_in_a_snapshot_is_of_one_moment(store: TableStore) -> None:
-    path = store.directory if isinstance(store, DeltaTables) else store.path
+    path = store.directory if isinstance(store, LakeTables) else store.path
     store.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 5)]))
     with store.snapshot():
         before = store.marks(), contents(store), store.last_mentioned("t")
@@ -194,7 +206,7 @@ def restored(history: UUID, first: int) -> Histories:
 
 def test_tables_made_anew_take_the_old_ones_place(store: TableStore, tmp_path: Path) -> None:
     kind = type(store)
-    path = store.directory if isinstance(store, DeltaTables) else store.path
+    path = store.directory if isinstance(store, LakeTables) else store.path
     store.add(batch([("old", 0, 1, 0, 0)], [ranged(0, 1)]))
     (tmp_path / "scratch").mkdir()
     with kind(path, create=False) as run, kind(tmp_path / "scratch" / "t", create=True) as fresh:

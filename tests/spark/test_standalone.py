@@ -26,8 +26,8 @@ from tests.live.journal import read_all
 from tests.spark.standalone import JAVA_OPTIONS, Worker, standalone, standalone_environment
 from waltz.archive.archive_target import open_target
 from waltz.errors import NotFoundError
-from waltz.spark.pipelines.bucket_tables import BucketTables
 from waltz.spark.pipelines.delta_tables import BATCH_ID, DeltaTables
+from waltz.spark.pipelines.object_store_tables import ObjectStoreTables
 
 __all__ = ["bucket_url", "object_store"]
 
@@ -92,7 +92,7 @@ class Tables:
     def opened(self) -> DeltaTables:
         """Raises NotFoundError: there are none yet."""
         if self._bucket is not None:
-            return BucketTables(self._root, create=False)
+            return ObjectStoreTables(self._root, create=False)
         return DeltaTables(Path(self._root), create=False)
 
     def marks(self) -> dict[int, int]:

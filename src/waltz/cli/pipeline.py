@@ -195,16 +195,20 @@ def rebuild(definition: Path, as_json: bool) -> None:
 @click.option("--delete", is_flag=True, help="Delete the files; otherwise only name them.")
 @JSON
 def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) -> None:
-    """Find, or with --delete remove, files of Delta tables that no version needs any more.
+    """Find, or with --delete remove, files of Delta or Iceberg tables that no version needs.
 
     These are replaced files, and files that killed runs left. Reads neither the cluster nor Spark.
     """
     wanted = _read(definition)
-    if wanted.target_kind != "delta":
-        raise ConfigurationError(f"{definition} has no Delta tables; only these are tidied")
-    from waltz.spark.pipelines.open_tables import open_delta
+    if wanted.target_kind == "sqlite":
+        raise ConfigurationError(
+            f"{definition} has no Delta or Iceberg tables; only these are tidied"
+        )
+    from waltz.spark.pipelines.lake_tables import LakeTables
+    from waltz.spark.pipelines.open_tables import open_tables
 
-    with open_delta(wanted, create=False) as store:
+    with open_tables(wanted, create=False) as store:
+        assert isinstance(store, LakeTables)
         found = store.tidy(retention_hours, delete=delete)
     facts = {
         "deleted": delete,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import yaml
 
@@ -39,14 +39,14 @@ KINDS: Final = {
 BATCH_TRANSACTIONS: Final = 250_000
 BATCH_TRANSACTIONS_MAX: Final = 100_000_000
 BUCKETS_MAX: Final = 4096
-"""Buckets of a Delta table, each of which is a file that a batch may rewrite."""
+"""Buckets of a Delta or Iceberg table, each of which is a file that a batch may rewrite."""
 
-TargetKind = Literal["sqlite", "delta"]
+TargetKind = Literal["sqlite", "delta", "iceberg"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
 
-BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
-"""The URL of tables in a bucket, the last part of which is a name."""
+OBJECT_STORE_URL: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
+"""The URL of tables in an object store, the last part of which is a name."""
 
 TLS_KEYS: Final = ("ca", "cert", "key")
 
@@ -56,8 +56,8 @@ class PipelineDefinition:
     """The content of a definition file.
 
     target              the archive's directory, the database or directory of the tables, or the
-                        file for the result of an audit. For tables in a bucket a path on this
-                        machine, next to which a run keeps what is its own.
+                        file for the result of an audit. For tables in an object store a path on
+                        this machine, next to which a run keeps what is its own.
     target_kind         what keeps the tables.
     partitions          None for all of them.
     spark               Spark's settings.
@@ -65,8 +65,8 @@ class PipelineDefinition:
     archive             the archive to read old transactions from, or to audit; None for none.
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
-    buckets             the number of buckets of each Delta table; None for what the tables have.
-    url                 the URL of tables in a bucket; None for a target on a disk.
+    buckets             buckets of each Delta or Iceberg table; None for what the tables have.
+    url                 the URL of tables in an object store; None for a target on a disk.
     """
 
     kind: str
@@ -126,10 +126,10 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
             f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
             f" {given['target']!r}"
         )
-    if target_kind != "delta" and "buckets" in given:
+    if target_kind == "sqlite" and "buckets" in given:
         raise ConfigurationError(
-            f"{INVALID_DEFINITION} buckets: only Delta tables have buckets; the target is"
-            f" {given['target']!r}"
+            f"{INVALID_DEFINITION} buckets: only Delta and Iceberg tables have buckets; the target"
+            f" is {given['target']!r}"
         )
     return PipelineDefinition(
         kind=kind,
@@ -152,21 +152,23 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
 
 
 def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:
-    """Return what keeps the tables, their path, and their URL if they are in a bucket."""
+    """Return what keeps the tables, their path, and their URL if they are in an object store."""
     found = SCHEME.fullmatch(text)
     if kind != "tables" or found is None:
         return "sqlite", text, None
     scheme, place = found.groups()
-    if scheme == "delta" and (bucket := BUCKET.fullmatch(place)):
-        return "delta", bucket[2], place.rstrip("/")
-    if scheme not in ("sqlite", "delta") or not place or place.startswith("//") or "://" in place:
-        s3 = "; Waltz reads and writes the bucket itself, not Hadoop: write s3://"
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH or delta:PATH,"
-            " on a disk of the machine that runs the pipeline, or delta:s3://BUCKET/PREFIX"
-            f"{s3 if place.startswith(('s3a:', 's3n:')) else ''}"
-        )
-    return ("delta" if scheme == "delta" else "sqlite"), place, None
+    if scheme == "delta" and (url := OBJECT_STORE_URL.fullmatch(place)):
+        return "delta", url[2], place.rstrip("/")
+    for target_kind in get_args(TargetKind):
+        if scheme == target_kind and place and not place.startswith("//") and "://" not in place:
+            return target_kind, place, None
+    is_hadoop = scheme == "delta" and place.startswith(("s3a:", "s3n:"))
+    s3 = "; Waltz reads and writes the bucket itself, not Hadoop: write s3://" if is_hadoop else ""
+    raise ConfigurationError(
+        f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH, delta:PATH or"
+        " iceberg:PATH, on a disk of the machine that runs the pipeline, or"
+        f" delta:s3://BUCKET/PREFIX{s3}"
+    )
 
 
 def _number(key: str, given: Mapping[str, object], most: int) -> int | None:

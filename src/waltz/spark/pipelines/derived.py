@@ -21,7 +21,6 @@ from waltz.errors import CorruptionError, HistoryChangedError
 from waltz.spark.codes import DIFFERENT, HISTORY_CHANGED, UNDECODABLE
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import TransactionRange, select_partitions
-from waltz.spark.pipelines.bucket_tables import not_rebuilt
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.frames import (
     CORRUPT,
@@ -34,6 +33,7 @@ from waltz.spark.pipelines.frames import (
     kept,
     read_log,
 )
+from waltz.spark.pipelines.object_store_tables import not_rebuilt
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.schemas import CAUSE_CHARACTERS_MAX
 from waltz.spark.pipelines.table_store import (
@@ -206,8 +206,8 @@ def take_in(
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
     """Rebuild the tables from the whole log and replace the old ones at once.
 
-    Raises NotFoundError: there are none to replace; ConfigurationError: they are in a bucket;
-    otherwise as `take_in`.
+    Raises NotFoundError: there are none to replace; ConfigurationError: they are in an object
+    store; otherwise as `take_in`.
     """
     if definition.url is not None:
         raise not_rebuilt(definition.url)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
 
-BUCKET_SCHEME: Final = "s3://"
+OBJECT_STORE_SCHEME: Final = "s3://"
 
 OBJECT_BYTES_MAX: Final = 512 * 1024 * 1024
 """Bytes of a file in a bucket, which a task has in memory; a larger one is an error. It is twice
@@ -40,7 +40,7 @@ class TableFiles(Protocol):
 
 
 class DirectoryFiles:
-    """Files in a directory; each new file and its name are synced."""
+    """Files in a directory that is there; each new file and its name are synced."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -48,6 +48,7 @@ class DirectoryFiles:
     def write(self, path: str, table: Any) -> int:
         place = self._root / path
         directory = place.parent
+        # The root is not made: a machine that does not share it must not keep files for itself.
         if not directory.exists():
             directory.mkdir(exist_ok=True)
             sync(directory.parent)
@@ -63,7 +64,7 @@ class DirectoryFiles:
         return pq.ParquetFile(self._root / path)
 
 
-class BucketFiles:
+class ObjectStoreFiles:
     """Files below a prefix of a bucket."""
 
     def __init__(self, url: str) -> None:
@@ -92,10 +93,10 @@ class BucketFiles:
 def open_files(root: str) -> TableFiles:
     """Return the files of the table at a directory's path or a bucket's URL. Raises
     ConfigurationError: obstore is missing."""
-    if not root.startswith(BUCKET_SCHEME):
+    if not root.startswith(OBJECT_STORE_SCHEME):
         return DirectoryFiles(Path(root))
     expect_obstore()
-    return BucketFiles(root)
+    return ObjectStoreFiles(root)
 
 
 def expect_obstore() -> None:
@@ -104,9 +105,17 @@ def expect_obstore() -> None:
         import obstore  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "tables in a bucket need obstore on every machine that runs tasks: run `pip install"
-            " '.[lakehouse]'` in a checkout of Waltz"
+            "tables in an object store need obstore on every machine that runs tasks: run"
+            " `pip install '.[lakehouse]'` in a checkout of Waltz"
         ) from error
+
+
+def make_directory(path: Path) -> None:
+    """Have a directory, and those above it, on the disk. Raises OSError."""
+    if not path.exists():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.spark.tables_by_value import LAYOUT, Event, folded
 from waltz.errors import ConfigurationError, CorruptionError
-from waltz.spark.pipelines.delta_join import BucketJoin, arrow_schema, bucket_of, joined
+from waltz.spark.pipelines.bucket_join import BucketJoin, arrow_schema, bucket_of, joined
 from waltz.spark.pipelines.frames import Grouped
 from waltz.spark.pipelines.table_store import Column, Layout, Rows
 from waltz.spark.pipelines.tables import PLACES, TableDefinition

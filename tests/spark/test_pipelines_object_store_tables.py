@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.buckets import bad_store, bucket_url, object_store
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, ranged
-from tests.spark.test_pipelines_target import Killed, MortalTables, contents, keys, truth
+from tests.spark.test_pipelines_target import Killed, MortalLake, contents, keys, truth
 from waltz.archive.archive_target import open_target
 from waltz.errors import (
     ArchiveUnreachableError,
@@ -22,8 +22,7 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
-from waltz.spark.pipelines.bucket_tables import STATES, STATES_KEPT, BucketTables
-from waltz.spark.pipelines.delta_join import BucketJoin
+from waltz.spark.pipelines.object_store_tables import STATES, STATES_KEPT, ObjectStoreTables
 from waltz.spark.pipelines.table_store import BlockFacts
 from waltz.types import PartitionId
 
@@ -32,27 +31,16 @@ __all__ = ["bucket_url", "object_store"]
 OPTIONS = {"allow_http": "true"}
 
 
-class MortalBucket(MortalTables, BucketTables):
+class MortalObjectStore(MortalLake, ObjectStoreTables):
     """Tables in a bucket whose run dies before or after one of its steps."""
 
     meanwhile: Callable[[], None] | None = None
     """What another run does once this one has computed its files."""
 
-    def _join(self, *given: Any) -> BucketJoin:
-        self.step()
-        return super()._join(*given)
-
     def _note_plan(self, *given: Any) -> None:
         if self.meanwhile is not None:
             self.meanwhile()
-        self.step()
         super()._note_plan(*given)
-        self.step()
-
-    def _commit(self, *given: Any) -> None:
-        self.step()
-        super()._commit(*given)
-        self.step()
 
     def _publish(self) -> None:
         self.step()
@@ -60,8 +48,8 @@ class MortalBucket(MortalTables, BucketTables):
         self.step()
 
 
-def prepared(url: str) -> MortalBucket:
-    store = MortalBucket(url, create=True, buckets=3)
+def prepared(url: str) -> MortalObjectStore:
+    store = MortalObjectStore(url, create=True, buckets=3)
     store.prepare(CLUSTER, "definition", LAYOUTS)
     return store
 
@@ -98,7 +86,7 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
             except Killed:
                 continue
             first = end
-    with BucketTables(url, create=False) as found, found.snapshot():
+    with ObjectStoreTables(url, create=False) as found, found.snapshot():
         assert contents(found) == truth(placed)
         assert found.marks() == {0: len(placed)}
         assert found.planned() == {}
@@ -115,7 +103,7 @@ def test_other_programs_read_the_tables_and_find_the_marks(bucket_url: str) -> N
 
 def test_of_two_runs_one_adds_and_the_other_is_told(bucket_url: str) -> None:
     taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
-    with prepared(bucket_url) as one, BucketTables(bucket_url, create=False) as other:
+    with prepared(bucket_url) as one, ObjectStoreTables(bucket_url, create=False) as other:
         one.meanwhile = lambda: other.add(taken)
         with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*run again"):
             one.add(taken)
@@ -132,7 +120,7 @@ def test_a_run_that_slept_while_others_made_and_removed_its_next_state_is_told(
     bucket_url: str,
 ) -> None:
     def others() -> None:
-        with BucketTables(bucket_url, create=False) as other:
+        with ObjectStoreTables(bucket_url, create=False) as other:
             for number in range(STATES_KEPT):
                 other.add(batch([("k", 0, 1, 0, number)], [ranged(number, number + 1)]))
 
@@ -140,7 +128,7 @@ def test_a_run_that_slept_while_others_made_and_removed_its_next_state_is_told(
         store.meanwhile = others
         with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 "):
             store.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 1)]))
-    with BucketTables(bucket_url, create=False) as found, found.snapshot():
+    with ObjectStoreTables(bucket_url, create=False) as found, found.snapshot():
         assert found.marks() == {0: STATES_KEPT}
         assert contents(found) == truth([("k", 0, 1, 0, each) for each in range(STATES_KEPT)])
     states = list(open_target(bucket_url).list(STATES))
@@ -161,7 +149,7 @@ def test_a_snapshot_within_a_batch_is_of_the_moment_before_it(bucket_url: str) -
         for each in ("t", "positive")
     ]
     assert sorted(numbers, key=int) == [1, 2]  # type: ignore[arg-type]
-    with BucketTables(bucket_url, create=False) as found:
+    with ObjectStoreTables(bucket_url, create=False) as found:
         with found.snapshot():
             assert (found.marks(), found.planned()) == ({0: 5}, {0: 9})
             assert contents(found) == truth([("k", 0, 7, 0, 0)])
@@ -202,10 +190,10 @@ def test_a_file_that_is_gone_is_named_and_not_taken_for_empty(bucket_url: str) -
 
 def test_a_prefix_without_tables_or_of_something_else_is_refused(bucket_url: str) -> None:
     with pytest.raises(NotFoundError, match=r"^WALTZ-2015 .*has no tables; run the pipeline"):
-        BucketTables(bucket_url, create=False)
+        ObjectStoreTables(bucket_url, create=False)
     open_target(bucket_url).put("something", b"else")
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*that no pipeline made"):
-        BucketTables(bucket_url, create=True)
+        ObjectStoreTables(bucket_url, create=True)
 
 
 def test_tidying_names_and_removes_what_no_version_needs(bucket_url: str) -> None:
@@ -241,7 +229,7 @@ def test_a_bucket_that_fails_now_and_then_costs_time_and_no_row(
                         break
                 first = store.marks().get(PartitionId(0), 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", object_store)
-    with BucketTables(bucket_url, create=False) as found, found.snapshot():
+    with ObjectStoreTables(bucket_url, create=False) as found, found.snapshot():
         assert contents(found) == truth(events)
 
 

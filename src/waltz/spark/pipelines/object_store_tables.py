@@ -1,4 +1,4 @@
-"""Derived tables as Delta tables in a bucket: runs share nothing but the bucket.
+"""Derived tables as Delta tables in an object store: runs share nothing but a prefix of a bucket.
 
 What a directory keeps in `waltz.db` is here an object for each of its states, in the order of their
 numbers. A run works on a copy of the newest state on its own disk, and makes the next one an object
@@ -29,7 +29,8 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
-from waltz.spark.pipelines.delta_tables import BATCH_ID, DATABASE, LOG, DeltaTables
+from waltz.spark.pipelines.delta_tables import LOG, DeltaTables
+from waltz.spark.pipelines.lake_tables import DATABASE
 from waltz.spark.pipelines.table_files import expect_obstore
 from waltz.spark.pipelines.table_store import Layout, TableStore
 
@@ -56,7 +57,7 @@ NAMES: Final = "CREATE TABLE IF NOT EXISTS waltz_names (name TEXT PRIMARY KEY) S
 """The tables of the definition: a bucket would have to list all objects to find them."""
 
 
-class BucketTables(DeltaTables):
+class ObjectStoreTables(DeltaTables):
     """The Delta tables below one prefix of a bucket; a context manager."""
 
     def __init__(self, url: str, *, create: bool, buckets: int | None = None) -> None:
@@ -119,10 +120,10 @@ class BucketTables(DeltaTables):
 
         Raises VersionConflictError: runs commit too fast to find it.
         """
-        with self._locked(), TableStore.snapshot(self), self._delta_errors_named():
-            if self._exists("waltz_delta"):
+        with self._locked(), TableStore.snapshot(self), self._format_errors_named():
+            if self._exists(self.state):
                 number, _ = self._state()
-                self._pinned = {each: self._at(each, number) for each in self._table_names()}
+                self._pinned = {each: self._at(each, number) for each in self._names()}
             try:
                 yield
             finally:
@@ -132,7 +133,7 @@ class BucketTables(DeltaTables):
         """Return a table as it was with that number of batches."""
         table = self._opened(name)
         for _ in range(VERSIONS_BACK_MAX):
-            found = table.transaction_version(BATCH_ID) or 0
+            found = self._batches(table)
             if found == number:
                 return table
             if found < number or table.version() == 0:
@@ -157,7 +158,7 @@ class BucketTables(DeltaTables):
             "timeout": f"{REQUEST_SECONDS_MAX:.0f}s",
         }
 
-    def _table_names(self) -> list[str]:
+    def _names(self) -> list[str]:
         if not self._exists("waltz_names"):
             return []
         return [name for (name,) in self._rows("SELECT name FROM waltz_names ORDER BY name")]
@@ -248,9 +249,9 @@ class BucketTables(DeltaTables):
             self._objects.delete(each)
 
     @contextmanager
-    def _delta_errors_named(self) -> Iterator[None]:
+    def _format_errors_named(self) -> Iterator[None]:
         try:
-            with super()._delta_errors_named():
+            with super()._format_errors_named():
                 yield
         except CorruptionError as error:
             # delta-rs has no class of its own for a bucket that refuses or does not answer.

@@ -1,9 +1,9 @@
-"""Joins a batch with the buckets of a Delta table that it touches: the work of Spark's executors.
+"""Joins a batch with the buckets of a table that it touches: the work of Spark's executors.
 
 A bucket is the part of a table whose keys share a hash. A task reads the files that one version of
 the table has of a bucket, joins them with the batch's rows of this bucket, writes one new file and
 returns what a commit has to say of it. A task that runs twice, or whose commit never comes, leaves
-a file that no version names. Knows nothing of commits; `delta_tables.py` makes them.
+a file that no version names. Knows nothing of commits: a table's format makes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
@@ -69,7 +69,7 @@ _SPARK_TYPES: Final = {"INTEGER": "bigint", "TEXT": "string", "REAL": "double", 
 class JoinedBucket:
     """A new file, which has all rows of a bucket.
 
-    path        relative to the table.
+    path        relative to the join's `root`.
     size        bytes of the file.
     written_at  milliseconds since 1970.
     statistics  the JSON of Delta's protocol.
@@ -87,10 +87,12 @@ class JoinedBucket:
 class BucketJoin:
     """The work on the buckets of one table in one batch, the same on whatever machine.
 
-    root     the table's directory, or its URL in a bucket.
-    files    the present files of each bucket, relative to the table.
+    root     the directory of the new files, or its URL in an object store.
+    files    the present files of each bucket, relative to `root` or, on a disk, absolute.
     number   the number of the batch.
     buckets  the number of buckets of the table.
+    fields   the ID that a file says of each column, the bucket's among them; empty for files with
+             neither IDs nor a column of the bucket.
     """
 
     root: str
@@ -99,6 +101,7 @@ class BucketJoin:
     number: int
     buckets: int
     bytes_max: int = BUCKET_BYTES_MAX
+    fields: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, rows: TableRows) -> list[JoinedBucket]:
         """Join `rows` with the table: those of a frame on Spark's executors, others here.
@@ -170,11 +173,20 @@ class BucketJoin:
         path = f"{BUCKET}={bucket}/part-{self.number:09}-{uuid4()}.zstd.parquet"
         return {
             "path": path,
-            "size": files.write(path, table),
+            "size": files.write(path, self._with_ids(table, bucket)),
             "row_count": len(table),
             "written_at": time.time_ns() // 1_000_000,
             "statistics": json.dumps(_statistics(table)),
         }
+
+    def _with_ids(self, table: pa.Table, bucket: int) -> pa.Table:
+        """Return the content of a bucket's file."""
+        if not self.fields:
+            return table
+        whole = table.append_column(BUCKET, pa.array([bucket] * len(table), pa.int32()))
+        ids = [{"PARQUET:field_id": str(self.fields[each.name])} for each in whole.schema]
+        named = [each.with_metadata(id_) for each, id_ in zip(whole.schema, ids, strict=True)]
+        return pa.table(whole.columns, schema=pa.schema(named))
 
     def _present(self, files: TableFiles, bucket: int, fresh_bytes: int) -> pa.Table:
         schema = arrow_schema(self.layout)

@@ -1,0 +1,461 @@
+"""Derived tables as Iceberg tables: open files, readable by what reads Iceberg.
+
+A commit is a snapshot that names new files in the place of others, and has the number of the batch
+and the marks as its properties. Which metadata of a table is the present one, a catalog says: it is
+in the database next to the tables, so that a rebuild replaces all of them at once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
+
+from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
+from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket
+from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
+from waltz.spark.pipelines.table_files import make_directory, sync
+from waltz.spark.pipelines.table_store import (
+    BUSY_SECONDS,
+    Batch,
+    Layout,
+    TableStore,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+CATALOG: Final = "waltz"
+NAMESPACE: Final = "tables"
+"""The catalog and the namespace in which the tables have the names of the definition."""
+
+DATA: Final = "data"
+"""The directory of a table that has the files of its rows."""
+
+BATCH_ID: Final = "waltz.batch"
+"""The property of a snapshot that has the number of the last batch in it."""
+
+MARK_ID: Final = "waltz.mark.{}"
+"""The property of a snapshot that has the mark of a partition."""
+
+HINT: Final = "version-hint.text"
+"""The file that tells readers without a catalog which metadata is the present one."""
+
+_SPEC: Final = 0
+"""The ID of the partitioning that a table is made with."""
+
+_REFUSED: Final = "#?"
+"""Characters that end a path in the locations that tables and readers write."""
+
+Files = Mapping[int, "list[DataFile]"]
+
+
+class IcebergTables(LakeTables["Table", "DataFile"]):
+    """The Iceberg tables in one directory of a local disk; a context manager."""
+
+    format = "Iceberg"
+    package = "pyiceberg"
+    state = "waltz_iceberg"
+
+    _fingerprint: str | None = None
+
+    def __init__(self, directory: Path, *, create: bool, buckets: int | None = None) -> None:
+        """Open the directory. Raises as `LakeTables`, and ConfigurationError: a location cannot say
+        the directory's name."""
+        if any(each in str(directory.absolute()) for each in _REFUSED):
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {directory} has one of {_REFUSED} in its path, which no location"
+                " of Iceberg tables can have; name another target"
+            )
+        super().__init__(directory, create=create, buckets=buckets)
+
+    def __exit__(self, *given: object) -> None:
+        if "_catalog" in self.__dict__:
+            self._catalog.close()
+        super().__exit__(*given)
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        """Make the directory that of these tables of this cluster, or make sure that it is.
+
+        Raises ConfigurationError: it is another's; CorruptionError: it cannot be written.
+        """
+        super().prepare(cluster_key, fingerprint, layouts)
+        self._fingerprint = fingerprint
+
+    def replace_by(self, other: TableStore) -> None:
+        """Put the tables of `other` in the place of these, at once for readers of the catalog.
+
+        Files of the old tables stay until they are tidied away.
+        """
+        assert isinstance(other, IcebergTables)
+        with self._locked(), self._format_errors_named():
+            other.settle_at(self.directory.absolute())
+            super().replace_by(other)
+            self._hint()
+
+    def settle_at(self, directory: Path) -> None:
+        """Make each table anew in `directory`, with links to the files of now.
+
+        Metadata has absolute paths, so a table cannot be moved. Raises OSError; pyiceberg's
+        errors.
+        """
+        for name in self._names():
+            self._settle(name, directory / name)
+
+    def _settle(self, name: str, home: Path) -> None:
+        from pyiceberg.manifest import DataFile
+
+        table = self._opened(name)
+        old = self._home(name)
+        self._catalog.drop_table((NAMESPACE, name))
+        made = self._catalog.create_table(
+            (NAMESPACE, name),
+            table.schema(),
+            location=f"file://{home}",
+            partition_spec=table.spec(),
+            properties=table.properties,
+        )
+        moved = []
+        for file in (each for found in self._files(table).values() for each in found):
+            path = local_path(file.file_path)
+            place = home / path.relative_to(old)
+            make_directory(place.parent)
+            place.hardlink_to(path)
+            sync(place.parent)
+            values = {
+                each: getattr(file, each)
+                for each in (
+                    "content",
+                    "file_format",
+                    "partition",
+                    "record_count",
+                    "file_size_in_bytes",
+                    "value_counts",
+                    "null_value_counts",
+                    "lower_bounds",
+                    "upper_bounds",
+                    "spec_id",
+                )
+            }
+            moved.append(DataFile.from_args(file_path=f"file://{place}", **values))
+        if (snapshot := _last_of_ours(table)) is not None:
+            _replace(made, moved, (), _ours(snapshot))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with super()._locked():
+            # The database stays when the tables are replaced.
+            if self._fingerprint is not None:
+                found = self._rows("SELECT definition FROM waltz_source")
+                if found != [(self._fingerprint,)]:
+                    raise VersionConflictError(
+                        f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
+                    )
+            yield
+
+    @cached_property
+    def _catalog(self) -> SqlCatalog:
+        from pyiceberg.catalog.sql import SqlCatalog
+        from sqlalchemy import URL
+
+        place = URL.create(
+            "sqlite", database=str(self.path.absolute()), query={"timeout": str(BUSY_SECONDS)}
+        )
+        return SqlCatalog(
+            CATALOG,
+            uri=place.render_as_string(),
+            **{"py-io-impl": "waltz.spark.pipelines.iceberg_commit.SyncedFileIO"},
+        )
+
+    def _conflicts(self) -> tuple[type[Exception], ...]:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        return (CommitFailedException, ValidationException)
+
+    def _faults(self) -> tuple[type[Exception], ...]:
+        from pyiceberg import exceptions
+        from sqlalchemy.exc import SQLAlchemyError
+
+        return (exceptions.NoSuchTableError, SQLAlchemyError, ValueError)
+
+    def _create(self, layout: Layout, buckets: int) -> None:
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.schema import Schema
+        from pyiceberg.transforms import IdentityTransform
+        from pyiceberg.types import (
+            BinaryType,
+            DoubleType,
+            IntegerType,
+            LongType,
+            NestedField,
+            StringType,
+        )
+
+        types = {
+            "INTEGER": LongType(),
+            "TEXT": StringType(),
+            "REAL": DoubleType(),
+            "BLOB": BinaryType(),
+        }
+        columns = [(each.name, types[each.type]) for each in layout.columns]
+        fields = [
+            NestedField(number, name, kind)
+            for number, (name, kind) in enumerate([*columns, (BUCKET, IntegerType())], 1)
+        ]
+        self._catalog.create_namespace_if_not_exists(NAMESPACE)
+        self._catalog.create_table_if_not_exists(
+            (NAMESPACE, layout.definition.name),
+            Schema(*fields),
+            location=f"file://{self._home(layout.definition.name)}",
+            partition_spec=PartitionSpec(
+                PartitionField(len(fields), 1000, IdentityTransform(), BUCKET)
+            ),
+            properties={
+                "comment": f"{buckets} buckets of keys",
+                "write.metadata.delete-after-commit.enabled": "true",
+            },
+        )
+
+    def _home(self, name: str) -> Path:
+        return (self.directory / name).absolute()
+
+    def _names(self) -> list[str]:
+        return sorted(name for _, name in self._catalog.list_tables(NAMESPACE))
+
+    def _directories(self) -> list[str]:
+        left = (each.parent.name for each in self.directory.glob("*/metadata"))
+        return sorted({*self._names(), *left})
+
+    def _opened(self, name: str) -> Table:
+        return self._catalog.load_table((NAMESPACE, name))
+
+    def _batches(self, table: Table) -> int:
+        found = _last_of_ours(table)
+        return 0 if found is None else int(_ours(found)[BATCH_ID])
+
+    def _files(self, table: Table) -> dict[int, list[DataFile]]:
+        found: dict[int, list[DataFile]] = {}
+        for task in table.scan().plan_files():
+            specs = {task.file.spec_id, table.spec().spec_id}
+            bucket = task.file.partition[0] if specs == {_SPEC} else None
+            if task.delete_files or type(bucket) is not int:
+                raise CorruptionError(
+                    f"{INVALID_TABLES} {table.location()}: another program has cut the table"
+                    " otherwise, or deleted rows without rewriting their files; run"
+                    " `waltz pipeline rebuild`"
+                )
+            found.setdefault(bucket, []).append(task.file)
+        return found
+
+    def _read(self, table: Table, columns: list[str]) -> Iterator[Any]:
+        for batch in table.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():
+            yield batch.select(columns)
+
+    def _join(self, table: Table, layout: Layout, files: Files, number: int) -> BucketJoin:
+        fields = {each.name: each.field_id for each in table.schema().fields}
+        if missing := {BUCKET, *(each.name for each in layout.columns)} - fields.keys():
+            raise CorruptionError(
+                f"{INVALID_TABLES} {table.location()} has no column {min(missing)}; run"
+                " `waltz pipeline rebuild`"
+            )
+        present = {
+            bucket: [str(local_path(each.file_path)) for each in found]
+            for bucket, found in files.items()
+        }
+        root = self._home(layout.definition.name) / DATA
+        make_directory(root)
+        return BucketJoin(
+            str(root),
+            layout,
+            present,
+            number,
+            self._buckets(),
+            fields=fields,
+        )
+
+    def _commit(
+        self,
+        table: Table,
+        layout: Layout,
+        files: Files,
+        joined: Sequence[JoinedBucket],
+        number: int,
+        ranges: Sequence[TransactionRange],
+    ) -> None:
+        marks = {MARK_ID.format(each.partition_id): str(each.end) for each in ranges}
+        last = _last_of_ours(table)
+        known = {} if last is None else _ours(last)
+        root = self._home(layout.definition.name) / DATA
+        _replace(
+            table,
+            [_data_file(table, root, each) for each in joined],
+            [file for each in joined for file in files.get(each.bucket, ())],
+            known | marks | {BATCH_ID: str(number)},
+        )
+
+    def _note_done(self, batch: Batch) -> None:
+        self._hint()
+        super()._note_done(batch)
+
+    def _hint(self) -> None:
+        """Name the present metadata of each table next to it."""
+        for name in self._names():
+            location = local_path(self._opened(name).metadata_location)
+            hint = location.with_name(HINT)
+            text = location.name.removesuffix(".metadata.json")
+            if hint.exists() and hint.read_text() == text:
+                continue
+            fresh = hint.with_name(f"{HINT}.{uuid4()}")
+            fresh.write_text(text)
+            sync(fresh)
+            fresh.rename(hint)
+            sync(hint.parent)
+
+    def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
+        until = time.time_ns() - retention_hours * 3_600_000_000_000
+        root = self._home(name)
+        needed: set[Path] = set()
+        if name in self._names():
+            table = self._opened(name)
+            expired = _expired(table, until // 1_000_000)
+            needed = _needed(table, expired) | {root / "metadata" / HINT}
+        found = {}
+        for path in root.rglob("*"):
+            if path.is_file() and path not in needed:
+                state = path.stat()
+                if state.st_mtime_ns <= until:
+                    found[str(path.relative_to(root))] = state.st_size
+        if delete:
+            if name in self._names() and expired:
+                table.maintenance.expire_snapshots().by_ids(expired).commit()
+                self._hint()
+            for each in found:
+                (root / each).unlink(missing_ok=True)
+        return TidiedTable(name, tuple(sorted(found)), sum(found.values()))
+
+
+def local_path(location: str) -> Path:
+    """Return the path of a location that a table of this machine has. Raises ValueError: it is on
+    another."""
+    path = location.removeprefix("file://")
+    if not path.startswith("/"):
+        raise ValueError(f"{location:.200} is not on a disk of this machine")
+    return Path(path)
+
+
+def _replace(
+    table: Table, added: Sequence[DataFile], removed: Iterable[DataFile], properties: dict[str, str]
+) -> None:
+    """Commit a snapshot on top of the version `table`. Raises CommitFailedException: there is one
+    already."""
+    from waltz.spark.pipelines.iceberg_commit import ReplacedFiles
+
+    transaction = table.transaction()
+    files = ReplacedFiles(transaction, properties)
+    for each in added:
+        files.append_data_file(each)
+    for each in removed:
+        files.delete_data_file(each)
+    files.commit()
+    transaction.commit_transaction()
+
+
+def _data_file(table: Table, root: Path, joined: JoinedBucket) -> DataFile:
+    """Return what a manifest says of a bucket's new file."""
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+    from pyiceberg.types import PrimitiveType
+
+    facts = json.loads(joined.statistics)
+    fields = {each.name: each for each in table.schema().fields}
+
+    def bounds(values: dict[str, Any]) -> dict[int, bytes]:
+        found = {}
+        for name, value in (values | {BUCKET: joined.bucket}).items():
+            kind = fields[name].field_type
+            assert isinstance(kind, PrimitiveType)
+            found[fields[name].field_id] = to_bytes(kind, value)
+        return found
+
+    nulls = facts["nullCount"] | {BUCKET: 0}
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{root / joined.path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(joined.bucket),
+        record_count=joined.row_count,
+        file_size_in_bytes=joined.size,
+        value_counts={each.field_id: joined.row_count for each in fields.values()},
+        null_value_counts={fields[name].field_id: count for name, count in nulls.items()},
+        lower_bounds=bounds(facts["minValues"]),
+        upper_bounds=bounds(facts["maxValues"]),
+        spec_id=_SPEC,
+    )
+
+
+def _ours(snapshot: Snapshot) -> dict[str, str]:
+    """Return the number and the marks that a snapshot has."""
+    assert snapshot.summary is not None
+    properties = snapshot.summary.additional_properties
+    return {key: value for key, value in properties.items() if key.startswith("waltz.")}
+
+
+def _last_of_ours(table: Table) -> Snapshot | None:
+    """Return the last snapshot of a batch: another program may have added snapshots without one,
+    such as those of a compaction."""
+    from pyiceberg.table.snapshots import ancestors_of
+
+    for each in ancestors_of(table.current_snapshot(), table.metadata):
+        if each.summary is not None and BATCH_ID in each.summary.additional_properties:
+            return each
+    return None
+
+
+def _expired(table: Table, until: int) -> list[int]:
+    """Return the snapshots that had a successor at `until`, in milliseconds since 1970, and that no
+    branch or tag names."""
+    kept = {each.snapshot_id for each in table.metadata.refs.values()}
+    if (last := _last_of_ours(table)) is not None:
+        kept.add(last.snapshot_id)
+    replaced: dict[int, int] = {}
+    for each in table.metadata.snapshots:
+        if each.parent_snapshot_id is not None:
+            known = replaced.get(each.parent_snapshot_id, each.timestamp_ms)
+            replaced[each.parent_snapshot_id] = min(known, each.timestamp_ms)
+    return [
+        each.snapshot_id
+        for each in table.metadata.snapshots
+        if each.snapshot_id not in kept
+        and replaced.get(each.snapshot_id, each.timestamp_ms) <= until
+    ]
+
+
+def _needed(table: Table, expired: Iterable[int]) -> set[Path]:
+    """Return the files that a table's snapshots without the expired ones name, and its metadata."""
+    metadata = table.metadata
+    found = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    found.update(each.statistics_path for each in metadata.statistics)
+    found.update(each.statistics_path for each in metadata.partition_statistics)
+    for snapshot in metadata.snapshots:
+        if snapshot.snapshot_id in expired:
+            continue
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in found:
+                found.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                found.update(each.data_file.file_path for each in entries)
+    return {local_path(each) for each in found}

@@ -1,0 +1,137 @@
+"""Every open format alike: what a directory, a plan and a death come to."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.clusters import ROOT
+from tests.spark.killed_tables import PER_BATCH, event
+from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
+from tests.spark.test_pipelines_target import (
+    Killed,
+    MortalDelta,
+    MortalIceberg,
+    MortalLake,
+    contents,
+    prepared,
+    restored,
+    truth,
+)
+from waltz.errors import (
+    ConfigurationError,
+    HistoryChangedError,
+    NotFoundError,
+    VersionConflictError,
+)
+from waltz.spark.pipelines.lake_tables import LakeTables
+
+Kind = type[MortalLake]
+
+
+@pytest.fixture(params=[MortalDelta, MortalIceberg])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+def files_of(store: LakeTables[Any, Any], name: str) -> list[Any]:
+    return [each for found in store._files(store._opened(name)).values() for each in found]
+
+
+def test_a_verification_waits_for_the_batch_that_a_stopped_run_has_begun(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with prepared(kind, tmp_path / "target") as store:
+        assert isinstance(store, MortalLake)
+        taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
+        store.steps = 6  # one table has the batch
+        with pytest.raises(Killed):
+            store.add(taken)
+        assert (store.marks(), store.planned()) == ({}, {0: 5})
+        with (
+            pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*run the pipeline to finish"),
+            store.snapshot(),
+        ):
+            pass
+        with pytest.raises(HistoryChangedError):
+            store.expect_history(restored(UUID(int=2), 4))
+        longer = batch([("k", 0, 7, 0, 0)], [ranged(0, 6)])
+        with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*begun a batch with other"):
+            store.add(longer)
+        store.add(taken)
+        with store.snapshot():
+            assert contents(store) == truth([("k", 0, 7, 0, 0)])
+
+
+def test_the_number_of_buckets_is_that_of_the_first_run_until_a_rebuild(
+    tmp_path: Path, kind: Kind
+) -> None:
+    path = tmp_path / "target"
+    with kind(path, create=True, buckets=3) as store:
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+        events = [(str(each), 0, 1, 0, each) for each in range(100)]
+        store.add(batch(events, [ranged(0, 100)]))
+        assert len(files_of(store, "t")) == 3
+    with kind(path, create=True) as store:
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+        store.add(batch([("5", 0, 1, 0, 100)], [ranged(100, 101)]))
+        assert contents(store) == truth([*events, ("5", 0, 1, 0, 100)])
+    with (
+        kind(path, create=True, buckets=4) as store,
+        pytest.raises(ConfigurationError, match=r"^WALTZ-1009 .*of 3 buckets, .*says 4; .*rebuild"),
+    ):
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+
+
+def test_a_directory_of_something_else_is_refused_and_left_alone(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with pytest.raises(NotFoundError, match=r"^WALTZ-2015 there is no database"):
+        kind(tmp_path / "none", create=False)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "one.txt").write_text("dear")
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no pipeline made"):
+        kind(tmp_path / "letters", create=True)
+    assert [each.name for each in (tmp_path / "letters").iterdir()] == ["one.txt"]
+
+
+def test_what_was_put_aside_is_kept_next_to_the_tables(tmp_path: Path, kind: Kind) -> None:
+    aside = [(0, 1, 9, b"x"), (0, 5, 9, None)]
+    with prepared(kind, tmp_path / "target") as store:
+        store.add(replace(batch([], [ranged(0, 6)]), undecodable=aside))
+        assert store.undecodable(0, 0, 6) == aside
+        assert store.last_mentioned("waltz_undecodable") == [(0, 5)]
+        assert contents(store) == [[], []]
+
+
+@pytest.mark.processes
+def test_a_process_killed_at_any_moment_leaves_each_transaction_counted_once(
+    tmp_path: Path, kind: Kind
+) -> None:
+    path, batches = tmp_path / "target", 12
+    name = kind.format.lower()
+    command = (sys.executable, "-m", "tests.spark.killed_tables", name, str(path), str(batches))
+    chance = random.Random(5)
+    for _ in range(4):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(chance.randrange(1, 3)):
+                process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    end = batches * PER_BATCH
+    with kind(path, create=False) as store, store.snapshot():
+        assert contents(store) == truth([event(each) for each in range(end)])
+        assert store.marks() == {0: end}
+        ((count, _),) = store.blocks().values()
+        assert count == end
+        assert [store._batches(store._opened(each)) for each in store._names()] == [batches] * 2
