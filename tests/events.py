@@ -158,6 +158,10 @@ MEANINGS: Final[dict[str, str]] = {
     "partition_open_damaged": "A partition's files were opened with damaged records.",
     "partition_opened": "The server has opened a partition.",
     "partitions_half_added": "Partitions were added by halves.",
+    "policy_absent": "The server has no policy: no request is refused for who asks.",
+    "policy_not_taken": "The policy file has changed and cannot be used; the policy read before"
+    " stays in force.",
+    "policy_read": "This is the policy from now on.",
     "ports_open_to_anyone": "Every peer that reaches the ports may do everything.",
     "preferred_partitions": "The server prefers these partitions now.",
     "preferred_partitions_unchanged": "A server's preferences could not be changed.",
@@ -168,6 +172,9 @@ MEANINGS: Final[dict[str, str]] = {
     "records_lost": "A replica has lost records that it had synced.",
     "replica_dropped": "A replica is in the store session no longer.",
     "replicas_unknown": "The storage nodes could not be read from the coordinator.",
+    "request_denied": "The policy does not allow a request; its connection was ended.",
+    "request_would_be_denied": "The policy only observes: a request that it does not"
+    " allow was served.",
     "requests_dropped": "Requests of stale connections or generations were dropped.",
     "reserve_failed": "The space in reserve could not be given back or taken.",
     "reserve_not_taken": "No space could be reserved.",

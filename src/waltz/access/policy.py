@@ -13,7 +13,7 @@ them has to allow all of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -187,9 +187,10 @@ def _denial(
 
 
 def headers_allowed(
-    policy: Policy, principal: str, partition_id: PartitionId
+    policy: Policy, principal: str, partition_id: PartitionId | None
 ) -> tuple[NumberRange, ...] | None:
-    """Return the headers with which `principal` may append to the partition; None: with all."""
+    """Return the headers with which `principal` may append to the partition, in ranges that ascend
+    and do not overlap; None: with all. A partition of None is some partition."""
     if policy.breaks_glass(principal):
         return None
     grants = policy.grants_of(principal)
@@ -202,4 +203,15 @@ def headers_allowed(
                 if role.headers is None:
                     return None
                 found += role.headers
+    return joined(sorted(found))
+
+
+def joined(ranges: Iterable[NumberRange]) -> tuple[NumberRange, ...]:
+    """Return the numbers of `ranges`, which ascend, in as few ranges as possible."""
+    found: list[NumberRange] = []
+    for each in ranges:
+        if found and each.first <= found[-1].last + 1:
+            found[-1] = NumberRange(found[-1].first, max(found[-1].last, each.last))
+        else:
+            found.append(each)
     return tuple(found)

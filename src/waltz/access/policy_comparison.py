@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from waltz.access.policy import PLACED_VERBS, Mode, NumberRange, Policy, Verb, decide
+from waltz.access.policy import PLACED_VERBS, Mode, NumberRange, Policy, Verb, decide, joined
 from waltz.access.policy_text import HEADER_MAX, HEADER_MIN
 from waltz.access.principals import ANONYMOUS_PRINCIPAL
 from waltz.limits import PARTITIONS_MAX
@@ -103,9 +103,9 @@ def _granted_only_by(
             )
         ]
         if new:
-            found.setdefault(_joined(new), []).append(place)
+            found.setdefault(joined(new), []).append(place)
     for its_headers, places in found.items():
-        yield Change(shown(principal), verb, is_gained, _joined(places), its_headers)
+        yield Change(shown(principal), verb, is_gained, joined(places), its_headers)
     if not found and _is_only_in(policy, other, principal, verb, None, None):
         yield Change(shown(principal), verb, is_gained, (), ())
 
@@ -145,16 +145,6 @@ def _cut(ranges: Sequence[NumberRange], low: int, high: int) -> list[NumberRange
     for first, last in ranges:
         starts |= {first, last + 1}
     return [NumberRange(start, end - 1) for start, end in pairwise(sorted(starts))]
-
-
-def _joined(ranges: Sequence[NumberRange]) -> tuple[NumberRange, ...]:
-    joined: list[NumberRange] = []
-    for each in ranges:
-        if joined and joined[-1].last + 1 == each.first:
-            joined[-1] = NumberRange(joined[-1].first, each.last)
-        else:
-            joined.append(each)
-    return tuple(joined)
 
 
 def doubts(policy: Policy) -> list[str]:

@@ -23,6 +23,7 @@ from waltz.server.clients.consumer_lags import (
     ConsumersState,
 )
 from waltz.server.server_metrics import (
+    SERVER_FAMILIES,
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
     SERVER_PARTITION_METRICS,
@@ -67,7 +68,7 @@ def server_families(
         "Which server this is.",
         {"server_id": str(state.server_id), "advertised": state.advertised, "version": version},
     )
-    yield from families(SERVER_PREFIX, [], [([], state)], SERVER_METRICS)
+    yield from families(SERVER_PREFIX, [], [([], state)], SERVER_METRICS, SERVER_FAMILIES)
     yield from families(
         SERVER_PREFIX,
         ["partition"],

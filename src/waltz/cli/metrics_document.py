@@ -23,6 +23,7 @@ from waltz.figures import Family, Kind, Label, Metric
 from waltz.metrics import CLIENT_PREFIX
 from waltz.server.clients.consumer_lags import CONSUMER_FAMILIES, CONSUMER_METRICS
 from waltz.server.server_metrics import (
+    SERVER_FAMILIES,
     SERVER_METRICS,
     SERVER_PARTITION_FAMILIES,
     SERVER_PARTITION_METRICS,
@@ -78,7 +79,7 @@ def exposed(
 
 
 SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
-    "A server": tuple(exposed(SERVER_PREFIX, SERVER_METRICS)),
+    "A server": tuple(exposed(SERVER_PREFIX, SERVER_METRICS, SERVER_FAMILIES)),
     "A partition on its server": tuple(
         exposed(SERVER_PREFIX, SERVER_PARTITION_METRICS, SERVER_PARTITION_FAMILIES, (PARTITION,))
     ),

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from waltz.access.policy import VERBS, NumberRange, Policy, Verb, decide
 from waltz.access.policy_comparison import ALL_HEADERS, Change, changes, doubts, holders
-from waltz.access.policy_text import HEADER_MAX, HEADER_MIN, POLICY_BYTES_MAX, parse_policy
+from waltz.access.policy_reading import read_policy
+from waltz.access.policy_text import HEADER_MAX, HEADER_MIN
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, print_json
 from waltz.errors import ConfigurationError
 from waltz.limits import PARTITIONS_MAX
+from waltz.system.real_disk import RealDisk
 from waltz.types import PartitionId
 
 
 def _read(path: str) -> Policy:
     """Raises ConfigurationError: the file cannot be read, or has a fault."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(POLICY_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    return parse_policy(content, path)
+    return read_policy(RealDisk(), path)
 
 
 @click.command()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from waltz.access.policy_reading import read_policy
 from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.log_format import (
     LOG_FORMAT_OPTION,
@@ -27,7 +28,7 @@ from waltz.cli.nodes import (
 )
 from waltz.cli.server_workers import run_workers
 from waltz.cluster.paths import root_at
-from waltz.configuration.access_settings import PRINCIPAL_FROM
+from waltz.configuration.access_settings import POLICY, PRINCIPAL_FROM
 from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.server_settings import (
     ADVERTISED_ADDRESS,
@@ -59,6 +60,7 @@ from waltz.host import Host
 from waltz.log_fields import Fields
 from waltz.server.server_metrics import ServerState
 from waltz.server.server_shell import Server, ServerConfig
+from waltz.system.real_disk import RealDisk
 from waltz.system.real_host import real_host
 from waltz.system.tls import Tls, tell_of_open_ports
 from waltz.types import Address, CoordinatorAddress, is_local
@@ -77,6 +79,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         idle_seconds=settings[IDLE_TIMEOUT],
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
         name_sources=settings[PRINCIPAL_FROM],
+        policy_path=settings.get(POLICY),
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),
@@ -218,6 +221,8 @@ def server(
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         if (towards_storages := storage_tls(settings)) is not None:
             Tls(towards_storages)
+        if (policy_path := settings.get(POLICY)) is not None:
+            read_policy(RealDisk(), policy_path)
         print_settings(settings)
         return
     set_up_logging(log_format)

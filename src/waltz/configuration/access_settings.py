@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from waltz.configuration.keys import Key, ValueKind
+from waltz.configuration.keys import Key, ValueKind, text
 from waltz.types import NAME_SOURCES, NameSource
 
 
@@ -34,4 +34,12 @@ PRINCIPAL_FROM: Final = Key(
     description="Kinds of names in a peer's verified certificate of which the first one there is"
     " becomes its principal: URI and DNS name among the subject alternative names, common name,"
     " whole subject.",
+)
+
+POLICY: Final = Key(
+    name="access.policy",
+    kind=text("the path of a policy file"),
+    guarded="access",
+    description="File that says what each client may do, docs/operating/policy.md; read again when"
+    " it changes. Without it every client may do everything.",
 )

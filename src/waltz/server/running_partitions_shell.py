@@ -114,6 +114,14 @@ class RunningPartitions:
         partition = self.running.get(partition_id)
         return None if partition is None else partition.machine.append_seconds
 
+    def mounted(self) -> dict[int, list[PartitionId]]:
+        """Return the partitions that each connection has mounted, by its number."""
+        found: dict[int, list[PartitionId]] = {}
+        for partition_id, partition in self.running.items():
+            for connection_id in partition.machine.mounts.connection_ids():
+                found.setdefault(connection_id, []).append(partition_id)
+        return found
+
     def tell_all(self, event: PartitionEvent) -> None:
         for partition in self.running.values():
             partition.put(event)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from waltz.access.policy import Verb
 from waltz.figures import Durations, Family, Kind, Label, Metric, Sample, counter, gauge
 from waltz.limits import (
     PARTITION_PROBLEM_CHARACTERS_MAX,
@@ -166,6 +167,16 @@ class CoordinatorContact:
         )
 
 
+class PolicyStanding(NamedTuple):
+    """The policy in force: its version, whether it denies or only observes, and whether its file
+    has changed since and cannot be used. `denials` counts requests by verb and outcome."""
+
+    version: int
+    denies: bool
+    is_faulty: bool
+    denials: tuple[tuple[tuple[str, str], int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
     """`backlog` is what clients have asked for and not got yet, `unsent` what they have not taken;
@@ -190,6 +201,8 @@ class ServerState:
     cache_misses: int = 0
     coordinator: CoordinatorContact | None = None
     """None: nobody looks after it."""
+    policy: PolicyStanding | None = None
+    """None: clients may do everything."""
     partitions: tuple[ServerPartitionState, ...] = ()
 
     def problems(self) -> list[str]:
@@ -205,6 +218,7 @@ class ServerState:
         return not self.problems() and not any(p.problems() for p in self.partitions)
 
 
+NO_POLICY: Final = "access.policy is not set"
 UNASKED: Final = "the coordinator has not been asked yet"
 NO_STORE_YET: Final = "the partition is not open here"
 
@@ -302,6 +316,40 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         "Calls of the coordinator that ended without an answer; whether they took effect is"
         " unknown.",
         lambda s: None if s.coordinator is None else s.coordinator.calls_lost,
+    ),
+    gauge(
+        "policy_version",
+        "Version of the policy in force.",
+        lambda s: None if s.policy is None else s.policy.version,
+        absent=NO_POLICY,
+    ),
+    gauge(
+        "policy_denies",
+        "1 if the policy in force denies, 0 if it only observes.",
+        lambda s: None if s.policy is None else s.policy.denies,
+        absent=NO_POLICY,
+    ),
+    gauge(
+        "policy_file_faulty",
+        "1 if the policy's file has changed and cannot be used; the policy read before stays in"
+        " force.",
+        lambda s: None if s.policy is None else s.policy.is_faulty,
+        absent=NO_POLICY,
+    ),
+)
+
+SERVER_FAMILIES: Final[Sequence[Family[ServerState]]] = (
+    Family(
+        "requests_denied",
+        "Requests that the policy does not allow. denied: the connection was ended; observed: the"
+        " request was served, since the policy only observes.",
+        Kind.COUNTER,
+        (
+            Label("verb", ", ".join(each.value for each in Verb)),
+            Label("outcome", "denied, observed"),
+        ),
+        lambda s: () if s.policy is None else s.policy.denials,
+        absent="there was none of the verb and outcome",
     ),
 )
 

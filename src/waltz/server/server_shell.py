@@ -51,6 +51,7 @@ from waltz.server.clients.mounted_clients import (
 from waltz.server.clients.reception import Terms
 from waltz.server.commit_ages import Lag
 from waltz.server.coordinator_watch_shell import CoordinatorWatch, CountedCoordinator
+from waltz.server.enforcement_shell import Enforcement
 from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
 from waltz.server.held_partition import HeldPartition
@@ -159,6 +160,8 @@ class ServerConfig:
     """Until a connection's peer must have said who it is."""
     name_sources: tuple[NameSource, ...] = NAME_SOURCES
     """The kinds of names in a client's certificate that become its principal, in order."""
+    policy_path: str | None = None
+    """The file that says what clients may do; None: they may do everything."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
@@ -205,6 +208,7 @@ class Server:
             self._end if config.ends_with_partition else None,
         )
         partitions = self._partitions
+        self._enforcement = Enforcement(host, config.policy_path, self._clients, partitions.mounted)
         self._holding = Holding(partitions.running, lambda: partitions.assigned)
         self._coordinator = CoordinatorWatch(host, config.root, calls)
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
@@ -223,7 +227,8 @@ class Server:
     async def start(self) -> None:
         """Listen, then join the cluster under an address that already answers.
 
-        Raises ConfigurationError: the port is in use, or the cluster contradicts itself.
+        Raises ConfigurationError: the port is in use, the cluster contradicts itself, or the policy
+        has a fault.
         NoNodeError: there is no cluster. CoordinatorLostError.
         """
         self._ended = asyncio.get_running_loop().create_future()
@@ -232,6 +237,7 @@ class Server:
         self._storages = StorageConnections(
             self.host, params, STORAGE_CODEC.up_to(self._config.storage_protocol_version_max)
         )
+        await self._enforcement.start()
         self._directory.start(cluster, params)
         self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
         self._membership = ServerMembership(
@@ -245,6 +251,7 @@ class Server:
         try:
             await self._membership.start()
         except BaseException:
+            await self._enforcement.stop()
             await self._directory.stop()
             await self._listener.close()
             raise
@@ -294,6 +301,7 @@ class Server:
             cache_hits=self._cache.hits,
             cache_misses=self._cache.misses,
             coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
+            policy=self._enforcement.standing(),
             partitions=self._partitions.states(),
         )
 
@@ -332,6 +340,7 @@ class Server:
         await self._partitions.release()
         await self._membership.stop()
         await self._coordinator.stop()
+        await self._enforcement.stop()
         await self._directory.stop()
         self._clients.stop()
         await self._mark_keeper.stop()
@@ -353,6 +362,8 @@ class Server:
         """Give `messages` to those they are for; return when there is room for more."""
         if not messages or self._is_stopping:
             client.note_intake()  # a part of a frame may have come
+            return
+        if not self._enforcement.lets(client, messages):
             return
         for_partitions, for_server = client.sorter.sort(messages)
         for partition_id, event, byte_count in for_partitions:

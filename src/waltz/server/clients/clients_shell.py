@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import assert_never
 from uuid import UUID
 
+from waltz.access.permissions import Permissions
 from waltz.access.principals import ANONYMOUS_PRINCIPAL, principal_of
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
@@ -91,6 +92,7 @@ class ConnectedClient:
         self.peer = connection.peer
         self.link = link
         self.principal = principal
+        self.permissions = Permissions(principal)
         self._certified = "" if principal == ANONYMOUS_PRINCIPAL else principal
         host, _, _ = connection.peer.rpartition(":")
         self.sorter = Sorter(
@@ -343,7 +345,7 @@ class Clients:
         for connection in self._arriving:
             connection.close()
         for client in list(self):
-            self._end(client, "the server stops")
+            self.end(client, "the server stops")
         if self._timer is not None:
             self._timer.cancel()
 
@@ -358,7 +360,7 @@ class Clients:
             self.cut_off(connection_id, str(error))
         if client.connection is None:
             if not client.link.is_restorable:
-                self._end(client, "the messages kept for the client exceed their limit")
+                self.end(client, "the messages kept for the client exceed their limit")
             return
         unsent_bytes = client.connection.unsent_bytes
         self.unsent_bytes_peak = max(self.unsent_bytes_peak, unsent_bytes)
@@ -400,7 +402,13 @@ class Clients:
                 client.principal,
                 reason,
             )
-            self._end(client, reason)
+            self.end(client, reason)
+
+    def end(self, client: ConnectedClient, reason: str) -> None:
+        """Tell `client` that nothing is kept for it, and keep nothing."""
+        client.end(reason)
+        if client.connection is None:
+            self._release(client)
 
     # TCP connections
 
@@ -511,7 +519,7 @@ class Clients:
                 self._fill(client)
                 return client
             reason = "the messages to send again are no longer kept"
-            self._end(client, reason)
+            self.end(client, reason)
         self._peer_log.info("client_unknown peer=%s reason=%s", connection.peer, reason)
         connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))
         return None
@@ -565,12 +573,6 @@ class Clients:
         self.full.add(client.connection_id)
         self._note(ContextBroken(client.connection_id, client.link.retained.byte_count))
 
-    def _end(self, client: ConnectedClient, reason: str) -> None:
-        """Tell `client` that nothing is kept for it, and keep nothing."""
-        client.end(reason)
-        if client.connection is None:
-            self._release(client)
-
     def _release(self, client: ConnectedClient) -> None:
         if self._clients.pop(client.connection_id, None) is None:
             return
@@ -588,7 +590,7 @@ class Clients:
                 if client is None:  # its time was up in the moment in which it was given up
                     continue
                 self._peer_log.info("client_released peer=%s reason=%s", client.peer, effect.reason)
-                self._end(client, effect.reason)
+                self.end(client, effect.reason)
             else:
                 answer = effect
         if self._host.inspect is not None:
