@@ -14,7 +14,10 @@ from typing import TypeAlias
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
+from waltz.cluster.skipped_numbers import shows_set_back
+from waltz.cluster.skipping_shell import pass_over_numbers
 from waltz.errors import (
+    ConfigurationError,
     CoordinationError,
     NodeExistsError,
     NoNodeError,
@@ -31,7 +34,7 @@ from waltz.store.requests import (
     MetadataWritten,
 )
 from waltz.store.session_keeper import ReplicasAssigned
-from waltz.types import PartitionId, ReplicaId
+from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId
 
 CoordinatorEvent: TypeAlias = MetadataEvent | ReplicasAssigned
 
@@ -58,6 +61,10 @@ class PartitionCoordination:
         self._partition_id = partition_id
         self._paths = ClusterPaths(root)
         self._put = put
+        self._found: PartitionMetadata | None = None
+        """The metadata as it was read first, before this generation of the partition wrote it."""
+        self._last = NO_SESSION
+        """The session that the metadata named when it was read last."""
 
     async def read_metadata(self, delay_seconds: float) -> None:
         """Read the metadata, which is created if there is none, and the assignment."""
@@ -71,6 +78,8 @@ class PartitionCoordination:
             log.warning("metadata_unreadable partition=%d error=%s", self._partition_id, error)
             self._put(MetadataReadFailed(str(error)))
             return
+        self._found = self._found or metadata
+        self._last = metadata.session_id
         self._put(MetadataRead(metadata, node.version, assigned))
 
     async def _metadata_node(self) -> Node:
@@ -87,8 +96,15 @@ class PartitionCoordination:
         return await self._host.coordinator.read(path)
 
     async def write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
-        """Replace the metadata if it still has `version`."""
+        """Replace the metadata if it still has `version`. If the session's number shows that the
+        coordinator was set back, the numbers that it may have given since are passed over first,
+        and the session is left to the server that then opens the partition under a higher
+        generation."""
         path = self._paths.partition_metadata(self._partition_id)
+        found = self._found or NEW_PARTITION
+        if shows_set_back(found.generation, self._last, metadata):
+            await self._pass_over_numbers(metadata.generation)
+            return
         try:
             written = await self._host.coordinator.write(
                 path, metadata.encode(self._partition_id), version=version
@@ -98,6 +114,21 @@ class PartitionCoordination:
             self._put(MetadataWriteFailed(str(error)))
             return
         self._put(MetadataWritten(written))
+
+    async def _pass_over_numbers(self, generation: Generation) -> None:
+        reason = "the coordinator was set back: the partition waits for a higher generation"
+        try:
+            await pass_over_numbers(
+                self._host.coordinator,
+                self._host.random,
+                self._paths.root,
+                self._partition_id,
+                generation,
+            )
+        except (UnavailableError, CoordinationError, ProtocolError, ConfigurationError) as error:
+            reason = str(error)
+            log.warning("numbers_not_passed_over partition=%d error=%s", self._partition_id, error)
+        self._put(MetadataWriteFailed(reason))
 
     async def _read_assignment(self) -> tuple[Node, tuple[ReplicaId, ...]]:
         node = await self._host.coordinator.read(self._paths.replica_assignments)
