@@ -22,6 +22,7 @@ INPUTS ?= 2000000
 FRAMES ?= 1000000
 BASE ?=
 SHARE ?= today
+TESTS ?=
 WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 EVIDENCE := docs/evidence
@@ -64,7 +65,7 @@ test-share: $(STAMP)
 
 durations: WORKERS = 2
 durations: $(STAMP)
-	$(PYTEST) --record-durations tests/durations.tsv
+	$(PYTEST) --record-durations tests/durations.tsv $(TESTS)
 
 # While the types are checked, one process compiles what each worker of pytest would.
 bytecode: $(STAMP)

@@ -46,6 +46,9 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("BlockedPartition", "OnApplyFailure", "ServerReport"),
         *("ClientMetrics", "ClientPartitionMetrics", "Durations"),
     ),
+    "Reading what was written": (
+        *("ConsistencyToken", "DatabaseMarks", "TokenMiddleware", "give_token"),
+    ),
     "Readers": (
         *("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
         *("AttestedLog", "Histories"),

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from waltz.cli.commands import waltz
+from waltz.errors import WaltzError
+
 ROOT = Path(__file__).parent.parent
 START_SECONDS_MAX = 60.0
 
@@ -92,6 +97,30 @@ def run_waltz(
     )
 
 
+@dataclass(frozen=True)
+class Said:
+    """How a tool ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def run_tool(*arguments: str | Path, stdin: str | None = None) -> Said:
+    """Run the command in this process, to its end, with the codes of `waltz.cli.main.main`."""
+    result = CliRunner().invoke(waltz, list(map(str, arguments)), input=stdin)
+    error = result.exception
+    if isinstance(error, WaltzError):
+        return Said(1, result.stdout, result.stderr + str(error))
+    if error is not None and not isinstance(error, SystemExit):
+        raise error
+    return Said(result.exit_code, result.stdout, result.stderr)
+
+
 def start_node(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     """Start a `waltz` command that runs until it is stopped, and that ends with this process.
 
@@ -133,8 +162,7 @@ def running_cluster(directory: Path, *arguments: str) -> Iterator[RunningCluster
 
 def partition_at(coordinator: str, number: int) -> tuple[str, bool]:
     """The server of the partition, and whether it takes appends."""
-    done = run_waltz("status", "--cluster", coordinator, "--json")
-    found: dict[str, Any] = json.loads(done.stdout)["partitions"][number]
+    found = run_tool("status", "--cluster", coordinator, "--json").json["partitions"][number]
     return found["server"], found["writable"]
 
 

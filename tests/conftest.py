@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.order import Collected, in_order
-from tests.shares import in_share, printed, read_durations, recorded, share_from
+from tests.shares import Durations, in_share, printed, read_durations, renewed, share_from
 
 # How long an example takes, or its making, depends on the machine and not on what is tested.
 settings.register_profile("waltz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("waltz")
     group.addoption("--share", type=share_from, help="only the long tests of a share, or 'today'")
-    group.addoption("--record-durations", type=Path, help="write tests/durations.tsv to a file")
+    group.addoption("--record-durations", type=Path, help="renew tests/durations.tsv in a file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if share is not None:
         print(f"the long tests of share {share}: make test-share SHARE={share} runs them again")
     if file is not None:
-        config.pluginmanager.register(Recorder(file))
+        is_whole = (
+            config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr
+        )
+        config.pluginmanager.register(Recorder(file, Durations() if is_whole else read_durations()))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,8 +77,10 @@ def pytest_order(config: pytest.Config, items: list[pytest.Item]) -> None:
 class Recorder:
     """Records how long each test took, with what was started for it, when the run ends."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, before: Durations) -> None:
+        """`before` are the durations of the tests that do not run."""
         self._file = file
+        self._before = before
         self._seconds: dict[str, float] = {}
         self._long: set[str] = set()
 
@@ -86,4 +91,4 @@ class Recorder:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            self._file.write_text(printed(recorded(self._seconds, self._long)))
+            self._file.write_text(printed(renewed(self._before, self._seconds, self._long)))

@@ -31,6 +31,11 @@ LIGHT_SECONDS: Final = 1.0
 """A group of tests that takes less fills up the pieces, and may be cut at the end of one."""
 
 
+UNRECORDED_SECONDS: Final = 0.2
+"""A test of a file without recorded durations is taken to need this: that most such tests need less
+costs nothing, and one that starts processes may not begin last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Collected:
     """A test as it was collected: its name, and the fixtures that it uses."""
@@ -70,13 +75,15 @@ def grouped(tests: Sequence[Collected], durations: Durations) -> list[Group]:
 
 
 def seconds_of(test: Collected, durations: Durations, counts: Mapping[str, int]) -> float:
-    """Return the recorded seconds of a test, or its part of those of its file; 0.0 if none are
-    recorded."""
+    """Return the recorded seconds of a test, or its part of those of its file;
+    `UNRECORDED_SECONDS` if neither is recorded."""
     for recorded in (durations.long, durations.single):
         if test.name in recorded:
             return recorded[test.name]
     file = file_of(test.name)
-    return durations.others.get(file, 0.0) / counts[file]
+    if file not in durations.others:
+        return UNRECORDED_SECONDS
+    return durations.others[file] / counts[file]
 
 
 def sizes(count: int, pieces: int) -> list[int]:

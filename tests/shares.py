@@ -6,6 +6,7 @@ test that took long enough to matter, and a line per file for the sum of its oth
     make test-share              # the share of today
     make test-share SHARE=3
     make durations               # run everything and record anew
+    make durations TESTS=tests/cli
 """
 
 from __future__ import annotations
@@ -67,6 +68,22 @@ def recorded(seconds: Mapping[str, float], long: Iterable[str]) -> Durations:
         else:
             durations.others[file] += value
     return durations
+
+
+def renewed(before: Durations, seconds: Mapping[str, float], long: Iterable[str]) -> Durations:
+    """Return `before` with what the durations of a run come to; arguments as for `recorded`.
+
+    A file of which a test that is not long ran has no other rows of such tests afterwards.
+    """
+    marked = set(long)
+    now = recorded(seconds, marked)
+    short = {file_of(test) for test in seconds if test not in marked}
+    return Durations(
+        {test: each for test, each in before.long.items() if test not in seconds} | now.long,
+        {test: each for test, each in before.single.items() if file_of(test) not in short}
+        | now.single,
+        before.others | {file: now.others[file] for file in short},
+    )
 
 
 def printed(durations: Durations) -> str:

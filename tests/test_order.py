@@ -50,6 +50,12 @@ def test_each_process_begins_with_what_takes_long_and_has_quick_ones_at_its_end(
     assert all(each < 90 for each in (*first[2:], *second[2:]))
 
 
+def test_a_file_without_records_begins_before_what_is_known_to_be_quick() -> None:
+    tests = [*several("tests/quick.py", 90), *several("tests/new.py", 10)]
+    order = in_order(tests, Durations(others={"tests/quick.py": 0.5}), 1)
+    assert [tests[each].name for each in order[:10]] == [each.name for each in tests[90:]]
+
+
 def test_what_takes_long_is_dealt_evenly() -> None:
     seconds = {f"tests/{name}.py::test_0": 1.0 + name for name in range(8)}
     tests = [Collected(name) for name in seconds]

@@ -17,6 +17,7 @@ from tests.shares import (
     printed,
     read_durations,
     recorded,
+    renewed,
     share_from,
     share_of_day,
 )
@@ -81,6 +82,20 @@ def test_quick_tests_are_recorded_as_the_sum_of_their_file() -> None:
     assert durations.single == {"tests/test_a.py::test_3": 1.5}
     assert durations.long == {"tests/test_b.py::test_4[x\\ty z]": 0.01}
     assert durations.others == {"tests/test_a.py": pytest.approx(0.15), "tests/test_b.py": 0}
+
+
+def test_a_run_of_some_tests_renews_theirs_and_leaves_those_of_others() -> None:
+    before = Durations(
+        {"a::long": 9.0, "a::other": 8.0, "b::was_long": 7.0},
+        {"a::slow": 1.0, "a::gone": 2.0, "c::slow": 3.0},
+        {"a": 0.5, "b": 0.25, "c": 0.125},
+    )
+    seconds = {"a::long": 6.0, "a::slow": 4.0, "b::was_long": 5.0, "c::long": 6.0, "new::quick": 0}
+    assert renewed(before, seconds, ["a::long", "c::long"]) == Durations(
+        {"a::long": 6.0, "a::other": 8.0, "c::long": 6.0},
+        {"a::slow": 4.0, "b::was_long": 5.0, "c::slow": 3.0},
+        {"a": 0.0, "b": 0.0, "c": 0.125, "new": 0.0},
+    )
 
 
 def test_durations_are_read_as_they_were_written() -> None:

@@ -20,7 +20,7 @@ WORDS = {
     "checksums", "majority", "recognition", "arrays", "wall_time",
 }  # fmt: skip
 EVERYTHING = WORDS | {
-    "machine_shell", "wire", "cluster", "storage", "store", "server", "client",
+    "machine_shell", "wire", "access", "cluster", "storage", "store", "server", "client",
     "connections", "operators", "reader", "system", "sim", "metrics",
     "spark", "cli", "console", "configuration", "testing", "bench", "archive", "attest", "restore",
 }  # fmt: skip
@@ -44,6 +44,7 @@ LAYERS: dict[str, set[str]] = {
     "wall_time": {"errors"},
     "machine_shell": WORDS,
     "wire": {"types", "errors", "limits", "record", "recognition", "arrays"},
+    "access": WORDS | {"wire", "configuration.yaml_text"},
     "cluster": WORDS | {"wire"},
     "storage": WORDS | {"wire"},
     "store": WORDS | {"wire", "cluster"},
@@ -53,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
     "operators": WORDS | {"wire", "cluster", "connections", "reader"},
     "attest": {"types", "errors", "limits", "record"},
     "client": WORDS | {"wire", "cluster", "connections", "operators"},
-    "server": WORDS | {"wire", "cluster", "store"},
+    "server": WORDS | {"wire", "access", "cluster", "store"},
     "system": {"types", "errors", "limits", "host", "peer_log", "recognition", "cluster.tree"},
     "configuration": {"types", "errors", "limits", "storage.directory"},
     "spark": {
@@ -64,6 +65,7 @@ LAYERS: dict[str, set[str]] = {
         "configuration",
         "storage.inspection",
         "system.real_disk",
+        "archive.archive_target",
         "figures",
         "metrics",
     },
@@ -104,6 +106,7 @@ MAY_WAIT = {"system", "sim", "cli", "testing"}
 """Parts whose every file may use asyncio; elsewhere only `*_shell.py` and the faces for threads."""
 
 FOR_THREADS = {
+    "client/databases/database_marks_shell.py",
     "client/blocking_client.py",
     "reader/blocking_reader.py",
     "connections/loop_thread.py",

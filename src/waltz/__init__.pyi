@@ -8,6 +8,8 @@ from .client.blocking_client import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
 from .client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from .client.client_shell import AsyncWaltzClient
+from .client.consistency_token import ConsistencyToken
+from .client.databases.database_marks_shell import DatabaseMarks
 from .client.databases.sql_callbacks import SqlCallbacks
 from .client.lifecycle_events import (
     ClusterChanged,
@@ -19,6 +21,7 @@ from .client.lifecycle_events import (
     ServerDisconnected,
 )
 from .client.notes_shell import ClusterNotes
+from .client.token_middleware_shell import TokenMiddleware, give_token
 from .client.transaction import (
     BytesSerializer,
     JsonSerializer,
@@ -110,8 +113,10 @@ __all__ = [
     "ConnectionFailedError",
     "ConnectionLostError",
     "ConnectionRestored",
+    "ConsistencyToken",
     "CoordinatorLostError",
     "CorruptionError",
+    "DatabaseMarks",
     "Durations",
     "Histories",
     "HistoryChangedError",
@@ -154,6 +159,7 @@ __all__ = [
     "SubmitCancelledError",
     "TimeColumns",
     "TlsSettings",
+    "TokenMiddleware",
     "Transaction",
     "TransactionAt",
     "TransactionBuilder",
@@ -170,6 +176,7 @@ __all__ = [
     "ZooKeeperAccess",
     "ZooKeeperAcl",
     "ZooKeeperAddress",
+    "give_token",
     "lock_hashes",
     "open_async_client",
     "open_async_reader",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from waltz.types import Address
+from waltz.types import Address, CertificateNames
 
 T = TypeVar("T")
 
@@ -43,8 +43,8 @@ class Connection(Protocol):
         ...
 
     @property
-    def identity(self) -> str:
-        """The name in the peer's verified certificate; empty without one."""
+    def certificate(self) -> CertificateNames | None:
+        """The names in the peer's verified certificate; None without one."""
         ...
 
     async def read(self, wanted: int = 1) -> bytes:

@@ -121,6 +121,31 @@ JAVA_STORE_TO_PEM: Final = (
 )
 
 
+class CertificateNames(NamedTuple):
+    """The names in a certificate, each kind in the certificate's order.
+
+    `distinguished_name` is the whole subject, `C=US,O=Bank,CN=spark`, with a backslash before
+    `,`, `+`, `=` and backslashes in values."""
+
+    uris: tuple[str, ...] = ()
+    dns_names: tuple[str, ...] = ()
+    common_names: tuple[str, ...] = ()
+    distinguished_name: str = ""
+
+
+class NameSource(Enum):
+    """A kind of name in a certificate by which a policy may know a peer."""
+
+    URI = "uri-san"
+    DNS = "dns-san"
+    COMMON_NAME = "cn"
+    DISTINGUISHED_NAME = "dn"
+
+
+NAME_SOURCES: Final = tuple(NameSource)
+"""The order in which names are looked for unless another one is configured."""
+
+
 class Plain(Enum):
     """The peers with which a process speaks without TLS."""
 

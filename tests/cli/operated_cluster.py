@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -10,39 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from click.testing import CliRunner
-
-from tests.clusters import start_node, wait_until
+from tests.clusters import Said, run_tool, start_node, wait_until
 from tests.zookeepers import RunningZooKeeper
-from waltz.cli.commands import waltz
 from waltz.cli.trial_directory import choose_ports
-from waltz.errors import WaltzError
-
-
-@dataclass(frozen=True)
-class Said:
-    """How a tool ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-def run_tool(*arguments: str | Path, stdin: str | None = None) -> Said:
-    """Run the command in this process, to its end, with the codes of `waltz.cli.main.main`."""
-    result = CliRunner().invoke(waltz, list(map(str, arguments)), input=stdin)
-    error = result.exception
-    if isinstance(error, WaltzError):
-        return Said(1, result.stdout, result.stderr + str(error))
-    if error is not None and not isinstance(error, SystemExit):
-        raise error
-    return Said(result.exit_code, result.stdout, result.stderr)
 
 
 def run_settled(*arguments: str | Path) -> Said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from waltz.cli.admin import admin
 
 COMMANDS = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, Said
+from tests.cli.operated_cluster import OperatedCluster
+from tests.clusters import Said
 
 pytestmark = pytest.mark.processes
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archives import add, directory_target
-from tests.cli.operated_cluster import run_tool
 from tests.cli.test_archive_state import written
+from tests.clusters import run_tool
 
 
 def test_an_archive_is_verified_without_the_cluster(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 import waltz
 from tests.archive.archives import NOW, add, directory_target
-from tests.cli.operated_cluster import run_tool
 from tests.client.applications import Recorder
-from tests.clusters import RunningCluster
+from tests.clusters import RunningCluster, run_tool
 from waltz.archive.archive import open_archive, read_archive
 from waltz.archive.manifest import Cut
 from waltz.archive.named_cuts import record_cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from waltz.cli.archive_group import PLACES
 
 

@@ -16,9 +16,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 import waltz
-from tests.cli.operated_cluster import Said, run_tool
 from tests.client.applications import Recorder
-from tests.clusters import ROOT, RunningCluster, wait_until
+from tests.clusters import ROOT, RunningCluster, Said, run_tool, wait_until
 from waltz.archive.archive import open_archive
 from waltz.cli.metrics_document import SECTIONS
 from waltz.cli.trial_directory import choose_ports

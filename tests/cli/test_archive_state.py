@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.archive.archives import NOW, add, directory_target
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from waltz.archive.archive import read_archive
 from waltz.archive.archive_target import DirectoryTarget
 from waltz.archive.verification_record import VERIFIED

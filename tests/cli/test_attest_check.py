@@ -15,9 +15,8 @@ import pytest
 
 import waltz
 from tests.archive.archives import add, directory_target
-from tests.cli.operated_cluster import Said, run_tool
 from tests.client.applications import Recorder
-from tests.clusters import ROOT, RunningCluster, running_cluster
+from tests.clusters import ROOT, RunningCluster, Said, run_tool, running_cluster
 from tests.damage import change_data
 from waltz.cli.trial_directory import choose_ports
 

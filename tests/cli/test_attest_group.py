@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from waltz.cli.attest_group import PLACES
 
 

@@ -72,7 +72,12 @@ def test_a_running_cluster_is_measured(cluster: RunningCluster, tmp_path: Path) 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.long),
+    ],
 )
 def test_a_run_that_is_told_to_end_leaves_nothing_behind(
     tmp_path: Path, number: int, code: int

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import run_tool
-from tests.clusters import start_node, wait_until
+from tests.clusters import run_tool, start_node, wait_until
 from tests.restore.memory_archive import KEY, make_archive
 from tests.restore.stored_archive import store
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import waltz
-from tests.cli.operated_cluster import OperatedCluster, run_tool
-from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.cli.operated_cluster import OperatedCluster
+from tests.clusters import RunningCluster, run_tool, run_waltz, running_cluster, wait_until
 from tests.shares import one_in
 from waltz.cli.cluster_growth import growth_json, show_growth
 from waltz.cluster.partition_growth import PartitionCounts, grown_placement

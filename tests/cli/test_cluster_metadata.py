@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, run_tool
+from tests.cli.operated_cluster import OperatedCluster
 from tests.cluster.golden import golden_tree
+from tests.clusters import run_tool
 from tests.zookeepers import tree_at
 from waltz.cluster.replica_assignments import (
     ConnectionMetadata,

@@ -11,7 +11,8 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
+from tests.cli.operated_cluster import OperatedCluster
+from tests.clusters import Said, run_tool
 from waltz.cluster.cluster_shell import ServerMembership
 from waltz.system.real_host import real_host
 from waltz.types import (

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import waltz
-from tests.cli.operated_cluster import Said, run_tool
 from tests.client.applications import Recorder
-from tests.clusters import RunningCluster, wait_until
+from tests.clusters import RunningCluster, Said, run_tool, wait_until
 
 pytestmark = pytest.mark.processes
 

@@ -17,7 +17,7 @@ from tests.client.telling_servers import closed_port
 from tests.clusters import (
     RunningCluster,
     partition_at,
-    run_waltz,
+    run_tool,
     running_cluster,
     running_server,
     wait_until,
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.processes
 
 def servers_of(cluster: RunningCluster) -> list[str]:
     """Where the servers with partitions are."""
-    done = run_waltz("status", "--cluster", cluster.coordinator, "--json")
-    return sorted({each["server"] for each in json.loads(done.stdout)["partitions"]})
+    done = run_tool("status", "--cluster", cluster.coordinator, "--json")
+    return sorted({each["server"] for each in done.json["partitions"]})
 
 
 def server_file(directory: Path, coordinator: str, port: int) -> Path:
@@ -76,13 +76,13 @@ def test_one_live_server_of_three_is_enough(pair: RunningCluster) -> None:
 
 def test_the_commands_take_servers_too(pair: RunningCluster) -> None:
     where = ("--cluster", f"waltz://{','.join(servers_of(pair))}", "--partition", "3")
-    done = run_waltz("append", *where, "found")
-    assert done.returncode == 0, done.stderr
-    tailed = run_waltz("tail", *where, "--from", done.stdout.strip(), "--no-follow")
-    assert tailed.stdout == f"{done.stdout.strip()}\t0\tfound\n"
-    wrong = run_waltz("append", "--cluster", "waltz://nowhere", "--partition", "0", "x")
-    assert wrong.returncode == 2
-    assert "nowhere" in wrong.stderr
+    done = run_tool("append", *where, "found")
+    assert done.code == 0, done.err
+    tailed = run_tool("tail", *where, "--from", done.out.strip(), "--no-follow")
+    assert tailed.out == f"{done.out.strip()}\t0\tfound\n"
+    wrong = run_tool("append", "--cluster", "waltz://nowhere", "--partition", "0", "x")
+    assert wrong.code == 2
+    assert "nowhere" in wrong.err
 
 
 def test_a_server_that_is_added_is_connected_and_left_when_it_goes(
@@ -147,7 +147,7 @@ def test_a_cluster_replaced_behind_the_same_address_is_recognised(tmp_path: Path
         assert client.append(0, b"old", timeout_seconds=60) == 0
     with running_cluster(second, "--partitions", "1") as new:
         where = ("--cluster", new.coordinator, "--partition", "0")
-        assert run_waltz("append", *where, "new", "newer").returncode == 0
+        assert run_tool("append", *where, "new", "newer").code == 0
         with running_server(server_file(tmp_path / "own", new.coordinator, port)):
 
             def is_told() -> bool:
@@ -171,9 +171,9 @@ def test_servers_are_found_over_tls(tmp_path: Path) -> None:
         (server,) = [
             each["server"]
             for each in json.loads(
-                run_waltz(
+                run_tool(
                     "status", "--json", *tls_arguments(tls), "--cluster", cluster.coordinator
-                ).stdout
+                ).out
             )["partitions"]
         ]
         with waltz.open_client(f"waltz://{server}", waltz.NoCallbacks(), tls=tls) as client:
@@ -198,18 +198,18 @@ def test_tools_that_know_one_server_find_the_coordinator_through_it(pair: Runnin
         ("cluster", "verify", "--json"),
         ("admin", "storage", "list", "--json"),
     ):
-        by_servers = run_waltz(*command, "--cluster", servers)
-        assert by_servers.returncode == 0, (command, by_servers.stderr)
-        assert json.loads(by_servers.stdout)
+        by_servers = run_tool(*command, "--cluster", servers)
+        assert by_servers.code == 0, (command, by_servers.err)
+        assert by_servers.json
 
 
 def test_who_cannot_be_told_where_the_coordinator_is_learns_why(pair: RunningCluster) -> None:
     storage = pair.state["storages"][0]["address"]
-    done = run_waltz("cluster", "list", "--cluster", f"waltz://{closed_port()},{storage}")
-    assert done.returncode == 1
-    assert "no server of waltz://" in done.stderr
-    assert f"{storage}: " in done.stderr, "each with its reason"
-    assert "Give the coordinator's address" in done.stderr
+    done = run_tool("cluster", "list", "--cluster", f"waltz://{closed_port()},{storage}")
+    assert done.code == 1
+    assert "no server of waltz://" in done.err
+    assert f"{storage}: " in done.err, "each with its reason"
+    assert "Give the coordinator's address" in done.err
 
 
 def test_notes_and_replicas_are_found_through_servers(pair: RunningCluster) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import waltz
-from tests.clusters import RunningCluster, run_waltz, wait_until
+from tests.clusters import RunningCluster, run_tool, wait_until
 from waltz.cli.commands import waltz as command
 from waltz.cli.explain import as_lines, as_values
 from waltz.client.transaction import PartitionLocalLock
@@ -166,9 +166,9 @@ def test_a_transaction_of_a_running_cluster_is_explained(cluster: RunningCluster
     lock = PartitionLocalLock("account", 7)
     with waltz.open_client(cluster.coordinator, waltz.NoCallbacks(), name="orders") as client:
         written = client.append(0, b"paid", write_locks=[lock])
-        done = run_waltz("explain", f"0:{written}", *where, "--json")
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
+        done = run_tool("explain", f"0:{written}", *where, "--json")
+        assert done.code == 0, done.err
+        found = done.json
         assert found["committed"] is True
         assert found["author"]["name"] == "orders"
         assert [each["copy"] for each in found["copies"]] == ["same"] * 3
@@ -177,23 +177,23 @@ def test_a_transaction_of_a_running_cluster_is_explained(cluster: RunningCluster
 
         def is_noted() -> bool:
             """Nobody can name a client that has gone before the nodes have noted it."""
-            noted = run_waltz("explain", f"0:{written}", *where, "--json").stdout
+            noted = run_tool("explain", f"0:{written}", *where, "--json").out
             author = json.loads(noted)["author"]
             return author is not None and author["source"].startswith("a journal")
 
     wait_until(is_noted, "no journal has the client's name after it has gone")
-    by_request = run_waltz("explain", request_id, *where)
-    assert by_request.stdout.startswith(f"partition 0, transaction {written}: committed")
-    beyond = run_waltz("explain", "0:99999", *where)
-    assert (beyond.returncode, "there is none; the partition ends with" in beyond.stdout) == (
+    by_request = run_tool("explain", request_id, *where)
+    assert by_request.out.startswith(f"partition 0, transaction {written}: committed")
+    beyond = run_tool("explain", "0:99999", *where)
+    assert (beyond.code, "there is none; the partition ends with" in beyond.out) == (
         1,
         True,
     )
     client_id = request_id.partition(":")[0]
-    never = run_waltz("explain", f"{client_id}:1:0:999999", *where)
-    assert (never.returncode, never.stdout) == (1, "not in the log, and never will be\n")
-    none = run_waltz("explain", "9:0", *where)
-    assert (none.returncode, "there is no partition 9" in none.stderr) == (1, True)
+    never = run_tool("explain", f"{client_id}:1:0:999999", *where)
+    assert (never.code, never.out) == (1, "not in the log, and never will be\n")
+    none = run_tool("explain", "9:0", *where)
+    assert (none.code, "there is no partition 9" in none.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +220,15 @@ def test_a_node_that_does_not_answer_is_unknown_and_its_copy_is_not_called_good(
     pid = cluster.pid("storage-2")
     os.kill(pid, signal.SIGSTOP)
     try:
-        done = run_waltz("explain", f"1:{written}", "--cluster", cluster.coordinator, "--json")
+        done = run_tool("explain", f"1:{written}", "--cluster", cluster.coordinator, "--json")
     finally:
         os.kill(pid, signal.SIGCONT)
-    found = json.loads(done.stdout)
+    found = done.json
     assert found["committed"] is True
     assert sorted(each["copy"] for each in found["copies"]) == ["same", "same", "unknown"]
 
     def is_known_again() -> bool:
-        again = run_waltz("explain", f"1:{written}", "--cluster", cluster.coordinator, "--json")
-        return [each["copy"] for each in json.loads(again.stdout)["copies"]] == ["same"] * 3
+        again = run_tool("explain", f"1:{written}", "--cluster", cluster.coordinator, "--json")
+        return [each["copy"] for each in again.json["copies"]] == ["same"] * 3
 
     wait_until(is_known_again, "the copy of the node that is back stays unknown")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.clusters import RunningCluster, run_tool, running_cluster, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -17,7 +17,7 @@ NAME = "storage-2"
 
 def is_well(cluster: RunningCluster) -> bool:
     """Whether all three replicas take part, hold every commit and take appends."""
-    return run_waltz("cluster", "verify", "--cluster", cluster.coordinator).returncode == 0
+    return run_tool("cluster", "verify", "--cluster", cluster.coordinator).code == 0
 
 
 def said(cluster: RunningCluster, pattern: str) -> re.Match[str]:
@@ -40,7 +40,7 @@ def test_what_the_node_says_of_a_lost_control_file_makes_it_a_voter_again(tmp_pa
     with running_cluster(tmp_path / "cluster", "--partitions", "2") as cluster:
         where = ("--cluster", cluster.coordinator, "--partition", "0")
         lines = "".join(f"transaction {number}\n" for number in range(300))
-        assert run_waltz("append", *where, input=lines).stdout.count("\n") == 300
+        assert run_tool("append", *where, stdin=lines).out.count("\n") == 300
         node = cluster.directory / NAME
         control = node / "waltz-storage.ctl"
 
@@ -64,5 +64,5 @@ def test_what_the_node_says_of_a_lost_control_file_makes_it_a_voter_again(tmp_pa
         node.rename(tmp_path / "another place")
         node.mkdir()
         wait_until(lambda: is_well(cluster), "the node is not filled up")
-        assert run_waltz("append", *where, "more").stdout.split() == ["300"]
+        assert run_tool("append", *where, "more").out.split() == ["300"]
         assert (tmp_path / "another place" / "0").is_dir(), "nothing was deleted"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import run_tool
 from tests.cli.storage_nodes import PARAMS, SECONDS_MAX, fill, run_nodes
+from tests.clusters import run_tool
 from tests.storage.support import KEY, batch, t
 from tests.storage.talkers import LOOPBACK, admin_talker, config, data_talker
 from tests.tls_files import TlsFiles

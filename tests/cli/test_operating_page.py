@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, run_settled, run_tool
-from tests.clusters import ROOT
+from tests.cli.operated_cluster import OperatedCluster, run_settled
+from tests.clusters import ROOT, run_tool
 
 PAGE = (ROOT / "docs" / "operating" / "cluster.md").read_text()
 NODES = ("s1", "s2", "s3", "s4", "s5")

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import struct
 
 import pytest
 
 import waltz
-from tests.clusters import RunningCluster, run_waltz
+from tests.clusters import RunningCluster, run_tool
 
 pytestmark = pytest.mark.processes
 
 
 def test_what_became_of_an_append_can_be_asked_for_later(cluster: RunningCluster) -> None:
     where = ("--cluster", cluster.coordinator)
-    appended = run_waltz("append", *where, "--partition", "0", "--timeout", "0", "of a request")
-    assert appended.returncode == 0, appended.stderr
+    appended = run_tool("append", *where, "--partition", "0", "--timeout", "0", "of a request")
+    assert appended.code == 0, appended.err
     (sent,) = [
         columns.request_ids[-16:]
         for columns in read_all(cluster.coordinator)
         if columns.data[-1] == b"of a request"
     ]
     client, generation, partition, number = struct.unpack(">4i", sent)
-    found = run_waltz("outcome", *where, f"{client}:{generation}:{partition}:{number}")
-    assert found.stdout == appended.stdout, found.stderr
-    absent = run_waltz("outcome", *where, "--json", f"{client}:{generation}:{partition}:999999")
-    assert json.loads(absent.stdout) == {"partition": 0, "transaction_id": None}, absent.stderr
-    wrong = run_waltz("outcome", *where, "1:2:3")
-    assert "expected client:generation:partition:number" in wrong.stderr
+    found = run_tool("outcome", *where, f"{client}:{generation}:{partition}:{number}")
+    assert found.out == appended.out, found.err
+    absent = run_tool("outcome", *where, "--json", f"{client}:{generation}:{partition}:999999")
+    assert absent.json == {"partition": 0, "transaction_id": None}, absent.err
+    wrong = run_tool("outcome", *where, "1:2:3")
+    assert "expected client:generation:partition:number" in wrong.err
 
 
 def read_all(coordinator: str) -> list[waltz.TransactionColumns]:

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import waltz
 from tests.cli.test_pipeline_port import get, samples
 from tests.clusters import run_waltz, running_cluster, wait_until
+from tests.spark.short_sessions import SHORT_LIVED
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
 from waltz.cli.pipeline import pipeline
 from waltz.cli.trial_directory import choose_ports
@@ -23,18 +24,19 @@ from waltz.errors import ConfigurationError
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.types import Address
 
+SPARK = json.dumps({"spark.master": "local[2]", **SHORT_LIVED})
 DEFINITION = """\
 pipeline: archive
 cluster: {cluster}
 target: archive
-spark: {{spark.master: "local[2]"}}
+spark: {spark}
 """
 AUDIT = """\
 pipeline: audit
 cluster: {cluster}
 target: audit.json
 archive: archive
-spark: {{spark.master: "local[2]"}}
+spark: {spark}
 """
 
 
@@ -43,8 +45,8 @@ def archive(tmp_path: Path) -> Iterator[Path]:
     """The definition of an archive; the log of its cluster has 30 transactions."""
     definition = tmp_path / "archive.yaml"
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
-        definition.write_text(DEFINITION.format(cluster=cluster.coordinator))
-        (tmp_path / "audit.yaml").write_text(AUDIT.format(cluster=cluster.coordinator))
+        definition.write_text(DEFINITION.format(cluster=cluster.coordinator, spark=SPARK))
+        (tmp_path / "audit.yaml").write_text(AUDIT.format(cluster=cluster.coordinator, spark=SPARK))
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
             for number in range(30):
                 client.append(number % 2, b"%d" % number)
@@ -107,7 +109,7 @@ TABLES = """\
 pipeline: tables
 cluster: {cluster}
 target: tables.db
-spark: {{spark.master: "local[2]"}}
+spark: {spark}
 tables:
   headers:
     keys: [header]
@@ -125,7 +127,7 @@ report:
 def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> None:
     definition, target = tmp_path / "tables.yaml", tmp_path / "tables.db"
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
-        definition.write_text(TABLES.format(cluster=cluster.coordinator))
+        definition.write_text(TABLES.format(cluster=cluster.coordinator, spark=SPARK))
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
             client.append(0, b"x", header=7)
             (port,) = choose_ports("127.0.0.1", 0, 1)
@@ -173,7 +175,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     refused = CliRunner().invoke(pipeline, ["status", str(missing)])
     assert str(refused.exception) == f"cannot read {missing}: No such file or directory"
     audit = tmp_path / "audit.yaml"
-    audit.write_text(AUDIT.format(cluster="127.0.0.1:1"))
+    audit.write_text(AUDIT.format(cluster="127.0.0.1:1", spark=SPARK))
     for command in ("status", "verify", "rebuild"):
         refused = CliRunner().invoke(pipeline, [command, str(audit)])
         assert (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.disk_commands import run_disk
-from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until
+from tests.clusters import RunningCluster, run_tool, running_cluster, wait_until
 from tests.shares import one_in
 
 pytestmark = pytest.mark.processes
@@ -37,12 +37,12 @@ def flip(path: Path, share: float) -> None:
 
 
 def read_all(cluster: RunningCluster) -> list[str]:
-    tailed = run_waltz(
+    tailed = run_tool(
         *("tail", "--cluster", cluster.coordinator, "--partition", "0"),
         *("--from", "earliest", "--no-follow"),
     )
-    assert tailed.returncode == 0, tailed.stderr
-    return [line.rsplit("\t")[-1] for line in tailed.stdout.splitlines()]
+    assert tailed.code == 0, tailed.err
+    return [line.rsplit("\t")[-1] for line in tailed.out.splitlines()]
 
 
 def digests(cluster: RunningCluster) -> set[str]:
@@ -64,8 +64,8 @@ def test_bytes_flipped_while_a_node_was_down_are_repaired(
     expected = [f"transaction {number}" for number in range(TRANSACTIONS)]
     with running_cluster(tmp_path / "cluster", "--partitions", "1") as cluster:
         where = ("--cluster", cluster.coordinator, "--partition", "0")
-        done = run_waltz("append", *where, input="".join(f"{line}\n" for line in expected))
-        assert done.stdout.count("\n") == TRANSACTIONS, done.stderr
+        done = run_tool("append", *where, stdin="".join(f"{line}\n" for line in expected))
+        assert done.out.count("\n") == TRANSACTIONS, done.err
     with running_cluster(tmp_path / "cluster"):
         pass
     victim = tmp_path / "cluster" / "storage-2"
@@ -100,36 +100,34 @@ def test_a_record_damaged_on_all_nodes_costs_no_other_record(tmp_path: Path) -> 
     with running_cluster(directory, "--partitions", "1") as cluster:
         where = ("--cluster", cluster.coordinator, "--partition", "0")
         lines = "".join(f"transaction {number}\n" for number in range(300))
-        assert run_waltz("append", *where, input=lines).stdout.count("\n") == 300
+        assert run_tool("append", *where, stdin=lines).out.count("\n") == 300
     good, bad = "transaction 100", "transaction 1??"
     for name in NODES:
         overwrite(directory / name, good, bad)
     for start in range(2):
         with running_cluster(directory) as cluster:
             where = ("--cluster", cluster.coordinator, "--partition", "0")
-            appended = run_waltz("append", *where, "more")
-            assert appended.stdout.split() == [str(300 + start)], appended.stderr
-            behind = run_waltz("tail", *where, "--from", "101", "--no-follow")
-            assert len(behind.stdout.splitlines()) == 200 + start, behind.stderr
-            before = run_waltz("tail", *where, "--from", "earliest", "--no-follow")
-            assert before.returncode != 0
-            assert len(before.stdout.splitlines()) == 100
-            assert "cannot read transaction 100 of partition 0" in before.stderr
+            appended = run_tool("append", *where, "more")
+            assert appended.out.split() == [str(300 + start)], appended.err
+            behind = run_tool("tail", *where, "--from", "101", "--no-follow")
+            assert len(behind.out.splitlines()) == 200 + start, behind.err
+            before = run_tool("tail", *where, "--from", "earliest", "--no-follow")
+            assert before.code != 0
+            assert len(before.out.splitlines()) == 100
+            assert "cannot read transaction 100 of partition 0" in before.err
             for node in cluster.state["storages"]:
-                assert f"{node['address']}: " in before.stderr
-            status = run_waltz("status", "--cluster", cluster.coordinator).stdout
+                assert f"{node['address']}: " in before.err
+            status = run_tool("status", "--cluster", cluster.coordinator).out
             assert status.count("no replica gives 100-100") == 3, status
-            verified = run_waltz("cluster", "verify", "--cluster", cluster.coordinator)
-            assert verified.returncode == 1
-            assert "record 100 damaged" in verified.stdout
+            verified = run_tool("cluster", "verify", "--cluster", cluster.coordinator)
+            assert verified.code == 1
+            assert "record 100 damaged" in verified.out
     overwrite(directory / "storage-2", bad, good)
     with running_cluster(directory) as cluster:
         where = ("--cluster", cluster.coordinator, "--partition", "0")
-        whole = run_waltz("tail", *where, "--from", "earliest", "--no-follow")
-        assert len(whole.stdout.splitlines()) == 302, whole.stderr
+        whole = run_tool("tail", *where, "--from", "earliest", "--no-follow")
+        assert len(whole.out.splitlines()) == 302, whole.err
         wait_until(
-            lambda: (
-                run_waltz("cluster", "verify", "--cluster", cluster.coordinator).returncode == 0
-            ),
+            lambda: run_tool("cluster", "verify", "--cluster", cluster.coordinator).code == 0,
             "the others are not repaired",
         )

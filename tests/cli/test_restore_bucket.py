@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.buckets import bucket_url, object_store
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from tests.restore.memory_archive import KEY, RESTORE_ID, STORAGES, make_archive
 from tests.restore.stored_archive import store
 from tests.storage.independent_reader import parse_directory, read_files

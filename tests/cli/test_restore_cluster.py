@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, Said, operated_cluster, run_tool
-from tests.clusters import ROOT, wait_until
+from tests.cli.operated_cluster import OperatedCluster, operated_cluster
+from tests.clusters import ROOT, Said, run_tool, wait_until
 from tests.restore.memory_archive import make_archive
 from tests.restore.stored_archive import archive_of, nodes_of_coordinator, store
 from tests.zookeepers import RunningZooKeeper

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from tests.restore.memory_archive import make_archive
 from tests.restore.stored_archive import store
 from waltz.cli.restore_drill import Times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from waltz.cli.restore_group import PLACES
 
 

@@ -9,10 +9,9 @@ import pytest
 import sqlalchemy as sql
 
 import waltz
-from tests.cli.operated_cluster import run_tool
 from tests.cli.test_restore_trial import kill_everything
 from tests.client.sql_applications import APPLIED, Applying, new_engine, rows
-from tests.clusters import running_cluster, start_cluster
+from tests.clusters import run_tool, running_cluster, start_cluster
 from tests.restore.stored_archive import archive_of, nodes_of_file, store
 from waltz.errors import HistoryChangedError
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import OperatedCluster, Said, run_tool
+from tests.cli.operated_cluster import OperatedCluster
 from tests.cli.test_restore_cluster import NODES, blank
+from tests.clusters import Said, run_tool
 from tests.restore.stored_archive import archive_of, nodes_of_coordinator, store
 
 __all__ = ["blank"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from tests.restore.memory_archive import KEY, make_archive
 from tests.restore.stored_archive import store
 from tests.storage.independent_reader import read_files

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from tests.restore.memory_archive import Cut, MemoryArchive, make_archive
 from tests.restore.stored_archive import NOW, store
 from waltz.cli.restore_points import parse_marks, parse_moment

@@ -16,8 +16,7 @@ from random import Random
 import pytest
 
 import waltz
-from tests.cli.operated_cluster import run_tool
-from tests.clusters import RunningCluster, running_cluster, start_cluster, wait_until
+from tests.clusters import RunningCluster, run_tool, running_cluster, start_cluster, wait_until
 from tests.restore.memory_archive import KEY, make_archive
 from tests.restore.stored_archive import archive_of, nodes_of_file, store
 from tests.storage.independent_reader import parse_directory, read_files

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.clusters import RunningCluster, run_waltz, wait_until
+from tests.clusters import RunningCluster, run_tool, wait_until
 
 pytestmark = pytest.mark.processes
 
 
 def test_a_healthy_cluster_is_shown_whole(cluster: RunningCluster) -> None:
     def is_whole() -> bool:
-        done = run_waltz("status", "--cluster", cluster.coordinator, "--json")
-        overview = json.loads(done.stdout)
+        done = run_tool("status", "--cluster", cluster.coordinator, "--json")
+        overview = done.json
         whole = all(partition["replicas_current"] == 3 for partition in overview["partitions"])
-        assert overview["healthy"] is (done.returncode == 0)
+        assert overview["healthy"] is (done.code == 0)
         return whole and bool(overview["healthy"])
 
     wait_until(is_whole, "the cluster does not become whole")
-    overview = json.loads(run_waltz("status", "--cluster", cluster.coordinator, "--json").stdout)
+    overview = run_tool("status", "--cluster", cluster.coordinator, "--json").json
     assert overview["cluster_key"] == cluster.state["cluster_key"]
     assert [storage["reachable"] for storage in overview["storages"]] == [True] * 3
     assert [partition["writable"] for partition in overview["partitions"]] == [True, True]
@@ -31,8 +29,8 @@ def test_a_healthy_cluster_is_shown_whole(cluster: RunningCluster) -> None:
 
 
 def test_people_get_a_table(cluster: RunningCluster) -> None:
-    done = run_waltz("status", "--cluster", cluster.coordinator)
-    assert cluster.state["cluster_key"] in done.stdout
-    assert "3 of 3" in done.stdout
-    assert "writable" in done.stdout
-    assert "takes no appends" not in done.stdout
+    done = run_tool("status", "--cluster", cluster.coordinator)
+    assert cluster.state["cluster_key"] in done.out
+    assert "3 of 3" in done.out
+    assert "writable" in done.out
+    assert "takes no appends" not in done.out

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.clusters import RunningCluster, run_waltz, running_cluster
+from tests.clusters import RunningCluster, Said, run_tool, running_cluster
 from waltz import TransactionColumns, TransactionId
 from waltz.cli.tail import RowFacts, Style, TimeBounds, rows_of
 from waltz.cli.tail_order import LONG_AGO, NEVER
@@ -92,17 +92,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     with running_cluster(directory / "cluster", "--partitions", "2") as cluster:
         for partition, data in (("0", "abcde"), ("1", "xy")):
             where = ("--cluster", cluster.coordinator, "--partition", partition)
-            assert run_waltz("append", *where, *data).returncode == 0
+            assert run_tool("append", *where, *data).code == 0
         yield cluster
 
 
-def tail(log: RunningCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_waltz("tail", "--cluster", log.coordinator, "--no-follow", *arguments)
+def tail(log: RunningCluster, *arguments: str) -> Said:
+    return run_tool("tail", "--cluster", log.coordinator, "--no-follow", *arguments)
 
 
 @pytest.mark.processes
 def test_without_a_partition_all_of_them_are_printed(log: RunningCluster) -> None:
-    assert tail(log, "--from", "earliest").stdout.splitlines() == [
+    assert tail(log, "--from", "earliest").out.splitlines() == [
         *(f"0\t{index}\t0\t{data}" for index, data in enumerate("abcde")),
         *(f"1\t{index}\t0\t{data}" for index, data in enumerate("xy")),
     ]
@@ -110,7 +110,7 @@ def test_without_a_partition_all_of_them_are_printed(log: RunningCluster) -> Non
 
 @pytest.mark.processes
 def test_the_last_transactions_of_each_partition_are_printed(log: RunningCluster) -> None:
-    assert tail(log, "-n", "3").stdout.split() == (
+    assert tail(log, "-n", "3").out.split() == (
         [
             "0",
             "2",
@@ -134,18 +134,16 @@ def test_the_last_transactions_of_each_partition_are_printed(log: RunningCluster
             "y",
         ]
     )
-    assert tail(log, "--partition", "0", "-n", "1").stdout == "4\t0\te\n"
-    assert tail(log, "-n", "0").stdout == ""
+    assert tail(log, "--partition", "0", "-n", "1").out == "4\t0\te\n"
+    assert tail(log, "-n", "0").out == ""
 
 
 @pytest.mark.processes
 def test_a_start_beyond_the_log_is_an_error_that_names_its_end(log: RunningCluster) -> None:
     done = tail(log, "--partition", "0", "--from", "100")
-    assert done.returncode == 1
-    assert done.stderr.strip() == (
-        "waltz: partition 0 ends with transaction 4; there is none from 100 on"
-    )
-    assert tail(log, "--partition", "0", "--from", "5").returncode == 0
+    assert done.code == 1
+    assert done.err == "partition 0 ends with transaction 4; there is none from 100 on"
+    assert tail(log, "--partition", "0", "--from", "5").code == 0
 
 
 @pytest.mark.processes
@@ -184,9 +182,9 @@ def test_all_partitions_are_followed_at_once_until_ctrl_c(log: RunningCluster) -
     ],
 )
 def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None:
-    done = run_waltz("tail", "--cluster", "127.0.0.1:1", *arguments)
-    assert done.returncode == 2
-    assert fault in done.stderr
+    done = run_tool("tail", "--cluster", "127.0.0.1:1", *arguments)
+    assert done.code == 2
+    assert fault in done.err
 
 
 @pytest.mark.processes
@@ -194,7 +192,7 @@ def test_what_all_partitions_hold_comes_in_one_order_with_times_and_authors(
     log: RunningCluster,
 ) -> None:
     done = tail(log, "--from", "earliest", "--time", "--author", "--json")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in done.out.splitlines()]
     assert [each["data"] for each in found] == list("abcdexy"), "x and y were appended later"
     first_of_the_other = next(each for each in found if each["partition"] == 1)
     assert first_of_the_other["ordered"] == (
@@ -207,37 +205,36 @@ def test_what_all_partitions_hold_comes_in_one_order_with_times_and_authors(
 @pytest.mark.processes
 def test_the_last_of_all_partitions_are_the_last_of_the_one_order(log: RunningCluster) -> None:
     """And those of a time or an ID on, if one is given, too."""
-    whole = tail(log, "--from", "earliest", "--time").stdout.splitlines()
+    whole = tail(log, "--from", "earliest", "--time").out.splitlines()
     for start, count in (("latest", 3), ("earliest", 1), ("1d", 20), ("1d", 4)):
         done = tail(log, "--from", start, "--time", "-n", str(count))
-        assert done.stdout.splitlines() == whole[-count:]
+        assert done.out.splitlines() == whole[-count:]
     of_each = tail(log, "--from", "4", "--partition", "0", "-n", "3")
-    assert [line.split("\t")[0] for line in of_each.stdout.splitlines()] == ["4"]
+    assert [line.split("\t")[0] for line in of_each.out.splitlines()] == ["4"]
 
 
 @pytest.mark.processes
 def test_a_time_begins_with_the_first_transaction_that_may_be_of_it(log: RunningCluster) -> None:
     done = tail(log, "--from", "1d")
-    assert len(done.stdout.splitlines()) == 7
-    assert done.stderr.count("it is printed from its first transaction on") == 2
+    assert len(done.out.splitlines()) == 7
+    assert done.err.count("it is printed from its first transaction on") == 2
     found = [
-        json.loads(line)
-        for line in tail(log, "--time", "--json", "-n", "9").stdout.split("\n")[:-1]
+        json.loads(line) for line in tail(log, "--time", "--json", "-n", "9").out.split("\n")[:-1]
     ]
     last = next(each for each in reversed(found) if each["partition"] == 0)
     since = tail(log, "--partition", "0", "--from", last["not_after"])
-    assert since.stdout.endswith("4\t0\te\n"), "it may be of that millisecond"
+    assert since.out.endswith("4\t0\te\n"), "it may be of that millisecond"
     after = datetime.fromisoformat(last["not_after"]) + timedelta(milliseconds=1)
     beyond = tail(log, "--partition", "0", "--from", after.isoformat())
-    assert (beyond.stdout, beyond.stderr) == ("", "")
+    assert (beyond.out, beyond.err) == ("", "")
     between = tail(log, "--partition", "0", "--from", last["not_before"])
-    assert between.stdout.endswith("4\t0\te\n")
+    assert between.out.endswith("4\t0\te\n")
 
 
 @pytest.mark.processes
 def test_times_are_those_at_which_the_copies_were_made(log: RunningCluster) -> None:
     now = datetime.now(UTC)
-    lines = tail(log, "--partition", "0", "--from", "earliest", "--time").stdout.splitlines()
+    lines = tail(log, "--partition", "0", "--from", "earliest", "--time").out.splitlines()
     assert len(lines) == 5
     for line, data in zip(lines, "abcde", strict=True):
         _, _, times, shown = line.split("\t")

@@ -190,6 +190,39 @@ print("ok")
     assert run(server, program) == "ok\n"
 
 
+@pytest.mark.parametrize("moment", ["execute", "enter"])
+def test_a_handler_of_a_signal_needs_no_room_that_the_interrupted_call_has(
+    server: TellingServer, moment: str
+) -> None:
+    """With one transaction at a time the handler would wait for the call that waits for it."""
+    program = """
+from waltz.client.appends.gate import Gate
+client = opened(max_concurrent_transactions=1)
+client.append(0, b"first")
+answers = []
+signal.signal(signal.SIGUSR1, lambda *_: answers.append(client.append(0, b"handler")))
+class Interrupted(waltz.PlainAppend):
+    def execute(self, builder):
+        if MOMENT == "execute": signal.raise_signal(signal.SIGUSR1)
+        return super().execute(builder)
+def interrupted(gate, *, needs_room, enter=Gate.enter):
+    entered = enter(gate, needs_room=needs_room)
+    if needs_room and MOMENT == "enter":
+        assert entered
+        signal.raise_signal(signal.SIGUSR1)
+    return entered
+Gate.enter = interrupted
+client.submit(Interrupted(0, b"main"))
+client.flush()
+assert answers == [1], answers
+assert client.client_high_water_mark(0) == 2
+client.append(0, b"last")
+client.close()
+print("ok")
+""".replace("MOMENT", repr(moment))
+    assert run(server, program) == "ok\n"
+
+
 def test_a_signal_that_ends_the_program_is_obeyed_in_a_call(server: TellingServer) -> None:
     """Ctrl-C in an append that waits: KeyboardInterrupt, and the program ends as any other."""
     server.partitions[0].appends_dropped = 1_000

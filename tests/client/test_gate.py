@@ -13,11 +13,14 @@ from waltz.errors import ClientClosedError, OperationTimeoutError, PartitionNotR
 class Waiting:
     """An entry that came at 100 s, and how often it was woken and has nudged."""
 
-    def __init__(self, gate: Gate, timeout_seconds: float | None = None) -> None:
+    def __init__(
+        self, gate: Gate, timeout_seconds: float | None = None, *, needs_room: bool = True
+    ) -> None:
         self.woken = self.nudges = 0
         self.entry = Entry(
             gate,
             100.0,
+            needs_room=needs_room,
             timeout_seconds=timeout_seconds,
             mount_seconds_max=30.0,
             registration_seconds_max=2.0,
@@ -40,14 +43,29 @@ def mounted(capacity: int) -> Gate:
 
 def test_a_gate_lets_in_as_many_as_have_room_once_it_is_mounted() -> None:
     gate = Gate(2)
-    assert not gate.enter()
+    assert not gate.enter(needs_room=True)
     gate.set_mounted(True)
-    assert [gate.enter() for _ in range(3)] == [True, True, False]
+    assert [gate.enter(needs_room=True) for _ in range(3)] == [True, True, False]
     gate.release(1)
-    assert [gate.enter() for _ in range(2)] == [True, False]
+    assert [gate.enter(needs_room=True) for _ in range(2)] == [True, False]
     gate.release(2)
     gate.set_mounted(False)
-    assert not gate.enter()
+    assert not gate.enter(needs_room=True)
+
+
+def test_who_needs_no_room_waits_for_a_server_only_and_leaves_the_room_to_others() -> None:
+    gate = Gate(1)
+    assert not gate.enter(needs_room=False)
+    first, second = Waiting(gate, needs_room=False), Waiting(gate)
+    assert first.entry.step(101.0) == second.entry.step(101.0) == 29.0
+    gate.set_mounted(True)
+    assert gate.enter(needs_room=True)
+    assert first.entry.step(102.0) is None
+    assert gate.enter(needs_room=False)
+    assert second.entry.step(102.0) == 2.0
+    first.entry.leave()
+    gate.release(1)
+    assert second.entry.step(103.0) is None
 
 
 def test_who_waits_for_a_server_is_woken_by_it_and_enters() -> None:
@@ -58,7 +76,7 @@ def test_who_waits_for_a_server_is_woken_by_it_and_enters() -> None:
     assert waiting.woken == 1
     assert waiting.entry.step(102.0) is None
     assert waiting.entry.waited_seconds == 2.0
-    assert not gate.enter()
+    assert not gate.enter(needs_room=True)
 
 
 def test_a_gate_of_a_partition_without_a_server_says_so_in_time() -> None:
@@ -119,7 +137,7 @@ def test_all_who_wait_are_told_what_a_gate_fails_with_and_nobody_enters() -> Non
             waiting.entry.step(101.0)
         waiting.entry.leave()
     gate.release(1)
-    assert not gate.enter()
+    assert not gate.enter(needs_room=True)
     assert not gate.waiting
 
 
@@ -148,7 +166,7 @@ def test_nobody_sleeps_while_there_is_room_whatever_comes_in_which_order(first: 
                     gate.release(min(inside, 1))
                     inside -= min(inside, 1)
                 case ["enter"]:
-                    inside += gate.enter()
+                    inside += gate.enter(needs_room=True)
                 case ["step", at] if not gone[int(at)]:
                     number = int(at)
                     several[number].woken = 0

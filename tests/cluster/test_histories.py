@@ -81,6 +81,8 @@ def test_a_mark_that_is_not_known_is_not_told() -> None:
 def test_an_ancestor_may_go_on_below_its_end(
     partition: PartitionId, stored: UUID | None, mark: int | None, goes_on: bool
 ) -> None:
+    if stored is not None and mark is not None:
+        assert RESTORED.holds(partition, stored, mark) == goes_on
     if goes_on:
         RESTORED.check(partition, stored, mark)
         return

@@ -83,7 +83,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
 
     class Recording:
         peer = "recorded"
-        identity = ""
+        certificate = None
         unsent_bytes = 0
         trouble = ""
 

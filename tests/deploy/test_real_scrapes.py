@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import waltz.metrics
 from deploy.artefacts import expressions
 from tests.client.applications import Recorder
 from tests.clusters import RunningCluster, running_cluster, start_node, wait_until
+from tests.spark.short_sessions import SHORT_LIVED
 from waltz.cli.trial_directory import choose_ports
 
 
@@ -93,7 +95,7 @@ def observed(cluster: RunningCluster, directory: Path) -> str:
     pipeline = directory / "pipeline.yaml"
     pipeline.write_text(
         f"pipeline: archive\ncluster: {cluster.coordinator}\ntarget: parquet\n"
-        'spark: {spark.master: "local[1]"}\n'
+        f"spark: {json.dumps({'spark.master': 'local[1]', **SHORT_LIVED})}\n"
     )
     with ExitStack() as nodes:
         derives = (str(pipeline), "--every", "60", "--http-address", address[7])

@@ -22,7 +22,7 @@ class Said:
     """A connection on which these pieces come, and then its end."""
 
     peer = "said"
-    identity = ""
+    certificate = None
     trouble = ""
     unsent_bytes = 0
 

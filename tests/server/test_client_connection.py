@@ -27,7 +27,14 @@ from waltz.server.clients.client_connection import (
     may_overtake,
 )
 from waltz.server.feeding.backlog import request_bytes
-from waltz.types import SEQUENCE_NUMBER_MAX, ClientId, Generation, PartitionId, RequestId
+from waltz.types import (
+    SEQUENCE_NUMBER_MAX,
+    CertificateNames,
+    ClientId,
+    Generation,
+    PartitionId,
+    RequestId,
+)
 from waltz.wire.before_batches import joined
 from waltz.wire.client_protocol import (
     ClientMessage,
@@ -159,6 +166,8 @@ def test_newer_connection_replaces_an_older_one() -> None:
     assert not mounts.is_valid(old), "an older sequence does not come back"
 
 
+NAMES = CertificateNames((), ("shared.example",), ("one",), "CN=one")
+OTHERS = CertificateNames((), ("shared.example",), ("other",), "CN=other")
 ONE = Proof(b"one client's bytes", host="here")
 
 
@@ -169,7 +178,7 @@ ONE = Proof(b"one client's bytes", host="here")
         (ONE, Proof(host="here")),
         (Proof(host="here"), ONE),
         (Proof(host="here"), Proof(host="elsewhere")),
-        (Proof(certificate="CN=one", host="here"), Proof(certificate="CN=other", host="here")),
+        (Proof(certificate=NAMES, host="here"), Proof(certificate=OTHERS, host="here")),
     ],
 )
 def test_nobody_takes_the_id_of_a_client_that_lives(known: Proof, other: Proof) -> None:

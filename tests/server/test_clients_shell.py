@@ -28,6 +28,7 @@ from waltz.types import (
     NOTHING,
     ClientId,
     Generation,
+    NameSource,
     PartitionId,
     RequestId,
     ServerId,
@@ -420,6 +421,7 @@ def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
             idle_seconds=30.0,
             restore_seconds=10.0,
             handshake_seconds=10.0,
+            name_sources=(NameSource.COMMON_NAME,),
             hand_on=nothing,
             tell_all=lambda _: None,
         )
@@ -428,6 +430,7 @@ def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
         alice = await LogicalCaller.connect(someone("alice"), listener.address)
         alice.break_off()
         await until(lambda: clients.broken_count == 1)
+        assert [each.principal for each in clients] == ["CN=alice"]
         owner, alice.host = alice.host, someone("mallory")
         answer = await alice.restore()
         assert (answer.restored, answer.text) == (False, UNKNOWN)

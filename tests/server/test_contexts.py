@@ -25,8 +25,11 @@ from waltz.server.clients.contexts import (
     RestoreContext,
     RestoreRequested,
 )
+from waltz.types import CertificateNames
 
-ALICE, BOB = "commonName=alice", "commonName=bob"
+ALICE, BOB = (
+    CertificateNames((), ("shared.example",), (name,), f"CN={name}") for name in ("alice", "bob")
+)
 
 
 def key(number: int) -> UUID:
@@ -43,8 +46,8 @@ class World:
         self.machine.check_invariants()
         return effects
 
-    def opened(self, *numbers: int, identity: str = "") -> World:
-        self.step(*[ContextOpened(number, key(number), identity) for number in numbers])
+    def opened(self, *numbers: int, certificate: CertificateNames | None = None) -> World:
+        self.step(*[ContextOpened(number, key(number), certificate) for number in numbers])
         return self
 
 
@@ -54,7 +57,7 @@ def test_a_broken_connection_is_restored_in_time() -> None:
     assert world.step(ContextBroken(1, 50)) == []
     deadlines = [world.machine.deadline]
     world.now = 109.9
-    assert world.step(RestoreRequested(key(1), "", 1)) == [RestoreContext(1)]
+    assert world.step(RestoreRequested(key(1), None, 1)) == [RestoreContext(1)]
     assert [*deadlines, world.machine.deadline] == [110.0, None]
     assert world.machine.broken_count == 0
 
@@ -64,7 +67,7 @@ def test_after_its_time_it_is_released_and_unknown() -> None:
     world = World().opened(1)
     world.step(ContextBroken(1, 0))
     world.now = 110.0
-    assert world.step(RestoreRequested(key(1), "", 1)) == [
+    assert world.step(RestoreRequested(key(1), None, 1)) == [
         ReleaseContext(1, EXPIRED),
         RefuseRestore(UNKNOWN),
     ]
@@ -73,16 +76,16 @@ def test_after_its_time_it_is_released_and_unknown() -> None:
 
 def test_an_id_of_nobody_is_unknown() -> None:
     """LC-50, LC-53: such as one of another server, or of this one before it was restarted."""
-    assert World().opened(1).step(RestoreRequested(key(2), "", 1)) == [RefuseRestore(UNKNOWN)]
+    assert World().opened(1).step(RestoreRequested(key(2), None, 1)) == [RefuseRestore(UNKNOWN)]
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
 def test_an_intruder_learns_nothing_and_changes_nothing(is_broken: bool) -> None:
     """LC-51."""
-    world = World().opened(1, identity=ALICE)
+    world = World().opened(1, certificate=ALICE)
     if is_broken:
         world.step(ContextBroken(1, 0))
-    for other in (BOB, ""):
+    for other in (BOB, None):
         assert world.step(RestoreRequested(key(1), other, 1)) == [RefuseRestore(UNKNOWN)]
     assert world.machine.broken_count == is_broken
     assert world.step(RestoreRequested(key(1), ALICE, 1)) == [RestoreContext(1)]
@@ -92,7 +95,7 @@ def test_of_two_that_present_an_id_the_second_has_it() -> None:
     """LC-51: the server may not have noticed the break yet."""
     world = World().opened(1)
     for attempt in (1, 2):
-        assert world.step(RestoreRequested(key(1), "", attempt)) == [RestoreContext(1)]
+        assert world.step(RestoreRequested(key(1), None, attempt)) == [RestoreContext(1)]
     assert len(world.machine) == 1
 
 
@@ -102,7 +105,7 @@ def test_a_second_break_begins_a_new_time_and_a_repeated_one_does_not() -> None:
     world.now += 5
     world.step(ContextBroken(1, 0))
     assert world.machine.deadline == 110.0
-    world.step(RestoreRequested(key(1), "", 1))
+    world.step(RestoreRequested(key(1), None, 1))
     world.step(ContextBroken(1, 0))
     assert world.machine.deadline == 115.0
 
@@ -112,19 +115,19 @@ def test_a_request_that_is_sent_again_restores_nothing(is_broken: bool) -> None:
     """LC-54: what follows it has been worked off, and would count as what comes next. One that was
     overtaken by the next is late, and not needed."""
     world = World().opened(1)
-    world.step(RestoreRequested(key(1), "", 2))
+    world.step(RestoreRequested(key(1), None, 2))
     if is_broken:
         world.step(ContextBroken(1, 0))
     for attempt in (1, 2):
-        assert world.step(RestoreRequested(key(1), "", attempt)) == [RefuseRestore(REPEATED)]
+        assert world.step(RestoreRequested(key(1), None, attempt)) == [RefuseRestore(REPEATED)]
     assert world.machine.broken_count == is_broken
-    assert world.step(RestoreRequested(key(1), "", 3)) == [RestoreContext(1)]
+    assert world.step(RestoreRequested(key(1), None, 3)) == [RestoreContext(1)]
 
 
 def test_one_that_was_given_up_is_forgotten() -> None:
     world = World().opened(1, 2)
     world.step(ContextBroken(1, 0), ContextClosed(1), ContextClosed(2), ContextClosed(3))
-    assert world.step(RestoreRequested(key(1), "", 1)) == [RefuseRestore(UNKNOWN)]
+    assert world.step(RestoreRequested(key(1), None, 1)) == [RefuseRestore(UNKNOWN)]
     assert len(world.machine) == 0
     assert world.machine.deadline is None
 
@@ -141,7 +144,7 @@ def test_too_many_bytes_of_broken_ones_cost_the_oldest() -> None:
     world = World(broken_bytes_max=100).opened(1, 2, 3)
     assert world.step(ContextBroken(1, 60), ContextBroken(2, 40)) == []
     assert world.step(ContextBroken(3, 41)) == [ReleaseContext(1, CROWDED)]
-    assert world.step(RestoreRequested(key(2), "", 1)) == [RestoreContext(2)]
+    assert world.step(RestoreRequested(key(2), None, 1)) == [RestoreContext(2)]
 
 
 def test_a_thousand_breaks_leave_nothing_behind() -> None:
@@ -167,10 +170,10 @@ def test_any_history_agrees_with_a_plain_one(seed: int) -> None:
         some = random.choice(sorted(alive)) if alive else 0
         event: Event = random.choice(
             (
-                ContextOpened(number + 1, key(number + 1), ""),
+                ContextOpened(number + 1, key(number + 1), None),
                 ContextBroken(some, 3),
                 ContextClosed(some),
-                RestoreRequested(key(some), "", number + 1),
+                RestoreRequested(key(some), None, number + 1),
             )
         )
         gone = {each for each, until in broken.items() if until <= world.now}

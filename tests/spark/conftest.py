@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clusters import RunningCluster, running_cluster
+from tests.spark.short_sessions import SHORT_LIVED
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def started_spark() -> Iterator[SparkSession]:
         **{
             "spark.master": "local[2]",
             "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **SHORT_LIVED,
         },
     )
     assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.spark.short_sessions import SHORT_LIVED
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def main(coordinator: str, directory: Path) -> None:
         **{
             "spark.master": "local[2,4]",
             "spark.sql.shuffle.partitions": 2,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **SHORT_LIVED,
         },
     )
 

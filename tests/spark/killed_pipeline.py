@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.spark.short_sessions import SHORT_LIVED
 from waltz.spark import spark_session
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import take_in
@@ -31,7 +32,7 @@ tables:
 OPTIONS = {
     "spark.master": "local[2,4]",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **SHORT_LIVED,
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.clusters import running_cluster
+from tests.spark.short_sessions import SHORT_LIVED
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def proof_ground(name: str) -> Iterator[Ground]:
         **{
             "spark.master": "local[2]",
             "spark.sql.shuffle.partitions": 1,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **SHORT_LIVED,
         },
     )
     with (

@@ -18,6 +18,7 @@ import pytest
 
 import waltz
 from tests.clusters import ROOT, RunningCluster
+from tests.spark.short_sessions import JAVA_OPTIONS
 from waltz.spark.cache import cache_directory
 from waltz.spark.java import packaged_java, settle_java
 
@@ -32,9 +33,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.processes]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this one without what a Spark session of the tests may have left in it."""
+    """Return this one without what a Spark session of the tests may have left in it, and with
+    options for every Java."""
     ours = ("SPARK_", "PYSPARK_", "JAVA_HOME")
-    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | more
+    theirs = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return theirs | {"JDK_JAVA_OPTIONS": JAVA_OPTIONS} | more
 
 
 def run(running: RunningCluster, arguments: tuple[str, ...], **more: str) -> dict[str, Any]:

@@ -63,6 +63,11 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
     assert found("delta:tables") == ("delta", HOME / "tables")
     assert found("delta:/srv/tables") == ("delta", Path("/srv/tables"))
     assert found("./a:b") == ("sqlite", HOME / "a:b")
+    text = TABLES.replace("target: tables.db", "target: delta:s3://bucket/some/tables/")
+    bucket = parse_definition(text, directory=HOME)
+    assert (bucket.target_kind, bucket.url) == ("delta", "s3://bucket/some/tables")
+    assert bucket.target == HOME / "tables", "where the result of a verify is noted"
+    assert bucket.place == bucket.url
     archive = parse_definition(LEAST.replace("target: ", "target: delta:"), directory=HOME)
     assert archive.target == HOME / "delta:archive"
 
@@ -89,6 +94,13 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
         ),
         (TABLES.replace("tables.db", "'delta:'"), "target is 'delta:'; expected"),
         (TABLES.replace("tables.db", "s3://b/t"), "target is 's3://b/t'; expected"),
+        (TABLES.replace("tables.db", "sqlite:s3://b/t"), "target is 'sqlite:s3://b/t'; expected"),
+        (TABLES.replace("tables.db", "delta:s3://bucket"), "target is 'delta:s3://bucket'; ex"),
+        (TABLES.replace("tables.db", "delta:s3://me:x@bucket/t"), "target is 'delta:s3://me"),
+        (
+            TABLES.replace("tables.db", "delta:s3a://bucket/t"),
+            "target is 'delta:s3a://bucket/t'; .* not Hadoop: write s3://",
+        ),
         (
             TABLES.replace("tables.db", "delta:t")
             + "report: {target: r.html, title: t, text: t,"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tests.spark.killed_driver import copies_of
+from tests.spark.short_sessions import JAVA_OPTIONS, SHORT_LIVED
 from waltz.spark import spark_session
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def main(master: str, coordinator: str, directory: Path) -> None:
             "spark.executor.memory": "1g",
             "spark.cores.max": 2,
             "spark.executor.cores": 1,
-            "spark.driver.extraJavaOptions": "-Xss16m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **SHORT_LIVED,
+            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
             # Tasks wait for both, and are spread over them.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",

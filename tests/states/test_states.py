@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.cli.operated_cluster import Said
+from tests.clusters import Said
 from tests.states.judge import Truth, judge
 from tests.states.play import play
 from tests.states.table import STATES, State

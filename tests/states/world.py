@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cli.operated_cluster import Said, run_tool
-from tests.clusters import run_waltz, wait_until
+from tests.clusters import Said, run_tool, run_waltz, wait_until
 from tests.live.faults import Proxy
 from tests.live.launch import Cluster, free_addresses
 from tests.states.node import HANGING_SUFFIX

@@ -46,7 +46,7 @@ class Recorder:
     written: list[bytes] = field(default_factory=list)
     is_paused: bool = False
     peer: str = "a test"
-    identity: str = ""
+    certificate: None = None
     unsent_bytes: int = 0
     trouble: str = ""
 

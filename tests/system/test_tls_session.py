@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.tls_files import TlsFiles
 from waltz.system.tls import load
-from waltz.system.tls_session import RECORD_BYTES, TlsSession
-from waltz.types import TlsSettings
+from waltz.system.tls_session import RECORD_BYTES, TlsSession, names_in
+from waltz.types import CertificateNames, TlsSettings
 
 CONTEXTS = load(TlsSettings())
 
@@ -44,10 +44,11 @@ def test_both_sides_are_established_with_the_newest_version(tls_files: TlsFiles)
 def test_each_side_knows_whom_the_others_certificate_names(tls_files: TlsFiles) -> None:
     """LC-51: once it was verified, and not before."""
     client, server = pair(tls_files)
-    assert client.peer_name == server.peer_name == ""
+    assert client.certificate is server.certificate is None
     client, server = established(tls_files)
-    assert client.peer_name == server.peer_name != ""
-    assert "commonName=" in server.peer_name
+    assert client.certificate == server.certificate
+    assert server.certificate is not None
+    assert server.certificate.distinguished_name == f"CN={server.certificate.common_names[0]}"
 
 
 def test_it_begins_with_the_byte_by_which_it_is_told_apart(tls_files: TlsFiles) -> None:
@@ -104,3 +105,23 @@ def test_nothing_that_arrives_does_more_than_fail(data: bytes, minor: int, frame
     except ssl.SSLError:
         pass
     assert not server.is_established
+
+
+def test_names_of_all_kinds_are_told_apart() -> None:
+    """As the standard library shows a certificate; in the subject what separates is escaped."""
+    shown = {
+        "subject": (
+            (("countryName", "US"),),
+            (("organizationName", "Bank, Inc."), ("commonName", "a=b+c\\d")),
+            (("serialNumber", "7"),),
+        ),
+        "subjectAltName": (
+            ("DNS", "a.example"), ("URI", "spiffe://prod/a"), ("DNS", "b"), ("IP Address", "::1"),
+        ),
+    }  # fmt: skip
+    assert names_in(shown) == CertificateNames(
+        ("spiffe://prod/a",),
+        ("a.example", "b"),
+        ("a=b+c\\d",),
+        "C=US,O=Bank\\, Inc.+CN=a\\=b\\+c\\\\d,serialNumber=7",
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.operated_cluster import run_tool
+from tests.clusters import run_tool
 from tests.tls_files import TlsFiles
 from tests.zookeepers import running_zookeeper
 from waltz.cli.trial_directory import choose_ports

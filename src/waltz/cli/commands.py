@@ -83,6 +83,9 @@ PLACES: Final = {
     "witness": CommandPlace(
         "waltz.cli.witness", "witness", "Cosign the checkpoints of logs that rewrite nothing."
     ),
+    "policy": CommandPlace(
+        "waltz.cli.policy_group", "policy", "Check who may do what, by a policy file."
+    ),
     "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),

@@ -108,7 +108,7 @@ def status(definition: Path, as_json: bool) -> None:
     lines.append(f"{behind:,} behind" if behind else "up to date")
     facts = {
         "kind": wanted.kind,
-        "target": str(wanted.target),
+        "target": wanted.place,
         "partitions": rows,
         "behind": behind,
         "last_verify": None if verified is None else verify_json(verified),
@@ -202,9 +202,9 @@ def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) ->
     wanted = _read(definition)
     if wanted.target_kind != "delta":
         raise ConfigurationError(f"{definition} has no Delta tables; only these are tidied")
-    from waltz.spark.pipelines.delta_tables import DeltaTables
+    from waltz.spark.pipelines.open_tables import open_delta
 
-    with DeltaTables(wanted.target, create=False) as store:
+    with open_delta(wanted, create=False) as store:
         found = store.tidy(retention_hours, delete=delete)
     facts = {
         "deleted": delete,
@@ -378,7 +378,7 @@ def _session(wanted: PipelineDefinition) -> Iterator[SparkSession]:
 
     from waltz.spark import spark_session
 
-    with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.target}"):
+    with Console(stderr=True).status(f"{wanted.kind}: {wanted.cluster} and {wanted.place}"):
         spark = spark_session(f"waltz {wanted.kind}", **wanted.spark)
         try:
             yield spark

@@ -27,6 +27,7 @@ from waltz.cli.nodes import (
 )
 from waltz.cli.server_workers import run_workers
 from waltz.cluster.paths import root_at
+from waltz.configuration.access_settings import PRINCIPAL_FROM
 from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.server_settings import (
     ADVERTISED_ADDRESS,
@@ -75,6 +76,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         restore_seconds=settings[RESTORE_TIMEOUT],
         idle_seconds=settings[IDLE_TIMEOUT],
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
+        name_sources=settings[PRINCIPAL_FROM],
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),

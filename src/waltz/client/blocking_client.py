@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from waltz.arrays import np
@@ -85,6 +86,9 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
             _open_client(new_host, callbacks, options, open_coordinator, new_engine),
         )
         self._engine: ClientEngine = self._there.engine
+        self._submitting: set[int] = set()
+        """The threads that are submitting: a submit that begins there meanwhile was made by a
+        handler of a signal, or by `execute`, and the one that it interrupts may have room."""
 
     @property
     def engine(self) -> ClientEngine:
@@ -155,6 +159,19 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         return result
 
     def _submit(self, context: TransactionContext, on_finished: Finished | None = None) -> None:
+        thread = get_ident()
+        # If it waited for room that the interrupted submit has, neither of the two would go on.
+        needs_room = thread not in self._submitting
+        self._submitting.add(thread)
+        try:
+            self._submit_from(context, on_finished, needs_room=needs_room)
+        finally:
+            if needs_room:
+                self._submitting.discard(thread)
+
+    def _submit_from(
+        self, context: TransactionContext, on_finished: Finished | None, *, needs_room: bool
+    ) -> None:
         engine = self._engine
         submissions = engine.submissions
         submission = submissions.new(context, on_finished)
@@ -162,7 +179,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
             self._thread.check_process()
             # A call that waits for the end is not inside a callback: that was refused.
             waits = on_finished is not None or not is_called_by(engine)
-            entry = submissions.begin(submission, waits=waits)
+            entry = submissions.begin(submission, waits=waits, needs_room=needs_room)
             if entry is not None:
                 try:
                     _wait_at(entry, engine.host.clock)
@@ -172,7 +189,7 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
                         on_finished(submission, error)
                     return
                 submissions.register(
-                    submission, holds_room=True, waited_seconds=entry.waited_seconds
+                    submission, holds_room=needs_room, waited_seconds=entry.waited_seconds
                 )
             # Sampled first: the state that execute reads is that of the mark, or newer.
             is_wanted = submission.execute(submission.runner.application.high_water_mark)

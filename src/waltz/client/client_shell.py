@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from uuid import UUID
 
 from waltz.arrays import np
@@ -22,6 +22,7 @@ from waltz.client.applying.calls import is_called_by, tell_exception, tell_expir
 from waltz.client.bulk import BulkRows, ManyAppends, RowColumns
 from waltz.client.client_metrics import ClientMetrics
 from waltz.client.client_options import ClientOptions
+from waltz.client.consistency_token import ConsistencyToken
 from waltz.client.engine_shell import ClientEngine
 from waltz.client.partitions.client_partition_events import Submitted
 from waltz.client.partitions.partition_runner_shell import PartitionRunner
@@ -132,6 +133,25 @@ class ClientFacts(ABC):
             if each.application.parked_count
         }
 
+    def token(self, transactions: Mapping[int, int]) -> ConsistencyToken:
+        """Return a token of `transactions`, the ID of a transaction per partition as `append`
+        returned it. A reader with the token finds the effects of these transactions.
+
+        `wait_until_applied` takes it, here or in another process of the application. Raises
+        HistoryChangedError: the log was restored and this client has ended; ClientClosedError;
+        LocalProtocolError: too many partitions, or no transaction ID.
+        """
+        return self.engine.token(transactions)
+
+    def has_applied(self, token: ConsistencyToken) -> bool:
+        """Return whether all that `token` names has been applied here. Waits for nothing.
+
+        Raises HistoryChangedError: the token's transactions are not in this log, or not any more;
+        NotFoundError; PartitionInactiveError: this client does not follow one of its partitions;
+        ClientClosedError.
+        """
+        return self.engine.has_applied(token)
+
     def metrics(self) -> ClientMetrics:
         """Return the figures of this client at this moment; `waltz.metrics.register` shows them to
         Prometheus."""
@@ -229,20 +249,26 @@ class AsyncWaltzClient(ClientFacts):
         self,
         *,
         partitions: Collection[int] | None = None,
+        token: ConsistencyToken | None = None,
         timeout_seconds: float | None = None,
     ) -> dict[PartitionId, TransactionId]:
-        """Return once all that the log holds at this moment has been applied here.
+        """Return once all that the log holds at this moment has been applied here; with `token`,
+        once all that the token names has been.
 
-        Asks the servers for the high-water marks of `partitions`, by default all that this client
-        follows, and returns them. A mark is never before what has been applied here when the call
-        came; a server that has lost a partition and does not know yet may leave out what others
-        have appended since. By default the call has no time limit. Raises OperationTimeoutError,
-        with what is missing; PartitionBlockedError: the application cannot apply a transaction
-        before; NotFoundError, PartitionInactiveError, HistoryChangedError, ClientClosedError;
-        LocalProtocolError: called inside a callback.
+        Without a token: asks the servers for the high-water marks of `partitions`, by default all
+        that this client follows, and returns them. A mark is never before what has been applied
+        here when the call came; a server that has lost a partition and does not know yet may leave
+        out what others have appended since. With a token: asks nobody, and returns the token's
+        marks. By default the call has no time limit. Raises OperationTimeoutError, with what is
+        missing; PartitionBlockedError: the application cannot apply a transaction before;
+        HistoryChangedError: the token's transactions are not in this log, or not any more;
+        NotFoundError, PartitionInactiveError, ClientClosedError; LocalProtocolError: called inside
+        a callback, or with `partitions` and `token`.
         """
         engine = self._engine
         engine.check_waits("wait_until_applied")
+        if token is not None:
+            return await self._wait_for_token(token, partitions, timeout_seconds)
         chosen = self.active_partitions() if partitions is None else partitions
         runners = [engine.runner(number) for number in dict.fromkeys(chosen)]
         marks: dict[PartitionId, TransactionId] = {}
@@ -253,25 +279,29 @@ class AsyncWaltzClient(ClientFacts):
             marks[runner.partition_id] = mark
             await runner.waiting.applied(mark)
 
-        tasks = [asyncio.create_task(wait(runner)) for runner in runners]
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await asyncio.gather(*tasks)
-        except TimeoutError:
-            applied = {each.partition_id: each.application.high_water_mark for each in runners}
-            missing = [
-                f"partition {number} is at {mark} of {marks.get(number, 'an unknown mark')}"
-                for number, mark in applied.items()
-                if mark < marks.get(number, mark + 1)
-            ]
-            raise OperationTimeoutError(
-                f"transactions were not applied in {timeout_seconds} s: {'; '.join(missing)}"
-            ) from None
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await _wait_in_time(runners, wait, marks, timeout_seconds)
         return dict(sorted(marks.items()))
+
+    async def _wait_for_token(
+        self,
+        token: ConsistencyToken,
+        partitions: Collection[int] | None,
+        timeout_seconds: float | None,
+    ) -> dict[PartitionId, TransactionId]:
+        if partitions is not None:
+            raise LocalProtocolError("`token` names its partitions: leave out `partitions`")
+        engine, marks = self._engine, dict(token.marks)
+        runners = [engine.runner(number) for number in marks]
+        engine.check_token(token)
+        await _wait_in_time(
+            runners,
+            lambda runner: runner.waiting.applied(marks[runner.partition_id]),
+            marks,
+            timeout_seconds,
+        )
+        # The log may have been restored meanwhile: then other transactions have these numbers now.
+        engine.check_token(token)
+        return marks
 
     async def _mark_not_before_applied(
         self, runner: PartitionRunner, timeout_seconds: float | None
@@ -552,6 +582,34 @@ class AsyncWaltzClient(ClientFacts):
                 await engine.call(partial(tell_exception, submission, error))
             submissions.finish(submission, error)
             raise
+
+
+async def _wait_in_time(
+    runners: Sequence[PartitionRunner],
+    wait: Callable[[PartitionRunner], Coroutine[Any, Any, None]],
+    marks: Mapping[PartitionId, TransactionId],
+    timeout_seconds: float | None,
+) -> None:
+    """Do `wait` for all `runners` at the same time. Raises OperationTimeoutError: a partition has
+    not been applied through its mark in `marks`, or has none there, when the time is up."""
+    tasks = [asyncio.create_task(wait(runner)) for runner in runners]
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await asyncio.gather(*tasks)
+    except TimeoutError:
+        applied = {each.partition_id: each.application.high_water_mark for each in runners}
+        missing = [
+            f"partition {number} is at {mark} of {marks.get(number, 'an unknown mark')}"
+            for number, mark in applied.items()
+            if mark < marks.get(number, mark + 1)
+        ]
+        raise OperationTimeoutError(
+            f"transactions were not applied in {timeout_seconds} s: {'; '.join(missing)}"
+        ) from None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _wait_at(entry: Entry, clock: Clock) -> None:

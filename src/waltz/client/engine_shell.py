@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -21,6 +21,7 @@ from waltz.client.applying.blocked import check_policy
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import call_for, refuse_inside_callbacks
 from waltz.client.client_options import ClientOptions
+from waltz.client.consistency_token import DROP_IT, ConsistencyToken
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.lifecycle_events import ClusterChanged
 from waltz.client.listening_shell import Listening
@@ -228,6 +229,32 @@ class ClientEngine:
         self.check_started()
         if running_loop() is not self._loop:
             raise LocalProtocolError(ANOTHER_LOOP)
+
+    def token(self, transactions: Mapping[int, int]) -> ConsistencyToken:
+        """Return the token of `transactions` in the history that is followed now."""
+        self.check_open()
+        for partition_id in transactions:
+            self.check_partition(partition_id)
+        return ConsistencyToken.of(self.services.histories().current, transactions)
+
+    def has_applied(self, token: ConsistencyToken) -> bool:
+        runners = {each: self.runner(each) for each in token.marks}
+        marks = {each: runners[each].application.high_water_mark for each in runners}
+        self.check_token(token)  # later than the marks: they are of this log, or of one before it
+        return all(marks[each] >= mark for each, mark in token.marks.items())
+
+    def check_token(self, token: ConsistencyToken) -> None:
+        """Raises HistoryChangedError: the log that is followed has not all of the token's
+        transactions."""
+        histories = self.services.histories()
+        for partition_id, mark in token.marks.items():
+            if not histories.holds(partition_id, token.history, mark):
+                raise HistoryChangedError(
+                    f"the consistency token names transaction {mark} of partition {partition_id} in"
+                    f" history {token.history}; the log of cluster {histories.cluster_key}, whose"
+                    f" history is {histories.current}, does not have that transaction: the token is"
+                    f" of another log, or the log was restored. {DROP_IT}"
+                )
 
     def check_waits(self, verb: str) -> None:
         """Raises LocalProtocolError: called on another loop, or inside a callback."""

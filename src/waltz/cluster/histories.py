@@ -96,23 +96,17 @@ class Histories:
         """
         if stored is None:
             stored = self.cluster_key
-        known = [self.cluster_key, *(each.history_id for each in self.restores)]
         through = "" if high_water_mark is None else f" through transaction {high_water_mark}"
-        if stored not in known:
+        if stored not in self._names():
             raise HistoryChangedError(
                 f"{who} has applied partition {partition_id} of history {stored}{through}, and that"
                 f" is no history of the log of cluster {self.cluster_key}, which answers: it is the"
                 f" key of another cluster, or a restore that this cluster does not know."
                 f" {another_log}"
             )
-        if high_water_mark is None:
+        restore = self._end_of(partition_id, stored)
+        if high_water_mark is None or restore is None:
             return
-        later = self.restores[known.index(stored) :]
-        if not later:
-            return
-        # The restore that went back furthest says what is left of the history; of several that went
-        # back as far, the last one.
-        restore = min(reversed(later), key=lambda each: _first(each, partition_id))
         first = _first(restore, partition_id)
         if high_water_mark < first:
             return
@@ -123,6 +117,26 @@ class Histories:
             f" has history {restore.history_id}. Transactions {first} to {high_water_mark}, as they"
             f" were applied, are not in the log any more. {abandoned or application_remedy(first)}"
         )
+
+    def holds(self, partition_id: PartitionId, history: UUID, transaction_id: int) -> bool:
+        """Return whether the transactions that `history` had in the partition through
+        `transaction_id` are those of the log today."""
+        if history not in self._names():
+            return False
+        restore = self._end_of(partition_id, history)
+        return restore is None or transaction_id < _first(restore, partition_id)
+
+    def _names(self) -> list[UUID]:
+        return [self.cluster_key, *(each.history_id for each in self.restores)]
+
+    def _end_of(self, partition_id: PartitionId, history: UUID) -> LogHistory | None:
+        """Return the restore that says what the log still has of a history in the partition: the
+        one that went back furthest, and of several that went back as far, the last one. None: no
+        restore came after it."""
+        later = self.restores[self._names().index(history) :]
+        if not later:
+            return None
+        return min(reversed(later), key=lambda each: _first(each, partition_id))
 
 
 def application_remedy(first: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from waltz.configuration.access_settings import PRINCIPAL_FROM
 from waltz.configuration.coordinator_settings import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
@@ -223,6 +224,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     IDLE_TIMEOUT,
     HANDSHAKE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
+    PRINCIPAL_FROM,
     *TLS.all,
     *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),

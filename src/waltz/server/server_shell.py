@@ -71,7 +71,16 @@ from waltz.server.server_partition_events import (
 )
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
-from waltz.types import NOTHING, Address, Generation, PartitionId, ReplicaId, TransactionId
+from waltz.types import (
+    NAME_SOURCES,
+    NOTHING,
+    Address,
+    Generation,
+    NameSource,
+    PartitionId,
+    ReplicaId,
+    TransactionId,
+)
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AddPreferredPartitionRequest,
@@ -148,6 +157,8 @@ class ServerConfig:
     """The time for which a client may be silent, from version 5 of the protocol on; 0: for ever."""
     handshake_seconds: float = HANDSHAKE_SECONDS_MAX
     """Until a connection's peer must have said who it is."""
+    name_sources: tuple[NameSource, ...] = NAME_SOURCES
+    """The kinds of names in a client's certificate that become its principal, in order."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
@@ -174,6 +185,7 @@ class Server:
             idle_seconds=config.idle_seconds,
             restore_seconds=config.restore_seconds,
             handshake_seconds=config.handshake_seconds,
+            name_sources=config.name_sources,
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
         )

@@ -564,8 +564,8 @@ class _End(Connection):
         return self._peer
 
     @property
-    def identity(self) -> str:
-        return ""
+    def certificate(self) -> None:
+        return None
 
     async def read(self, wanted: int = 1) -> bytes:
         incoming = self._incoming

@@ -35,7 +35,7 @@ from waltz.system.tls_trouble import (
     SLOW,
     explain,
 )
-from waltz.types import Address
+from waltz.types import Address, CertificateNames
 
 WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
 """Writes of at least this size go to the system as they are; smaller ones of a turn are joined."""
@@ -321,8 +321,8 @@ class TcpConnection(asyncio.Protocol):
     # `host.Connection`
 
     @property
-    def identity(self) -> str:
-        return "" if self._tls is None else self._tls.peer_name
+    def certificate(self) -> CertificateNames | None:
+        return None if self._tls is None else self._tls.certificate
 
     async def read(self, wanted: int = 1) -> bytes:
         received = self._received

@@ -7,10 +7,26 @@ decides which certificates are trusted.
 from __future__ import annotations
 
 import ssl
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Final
+
+from waltz.types import CertificateNames
 
 RECORD_BYTES = 16 * 1024
 """The most data of one TLS record, and of one read."""
+
+
+_SHORT_NAMES: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+"""Short names of what subjects are made of; what has none keeps the long one."""
 
 
 class TlsSession:
@@ -40,11 +56,10 @@ class TlsSession:
         return self._tls.version() or ""
 
     @property
-    def peer_name(self) -> str:
-        """The subject of the peer's certificate, if it showed one and it was verified."""
-        certificate = (self._tls.getpeercert() or {}) if self.is_established else {}
-        subject = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
-        return ",".join(f"{name}={value}" for part in subject for name, value in part)
+    def certificate(self) -> CertificateNames | None:
+        """The names in the peer's certificate, if it showed one and it was verified."""
+        found = self._tls.getpeercert() if self.is_established else None
+        return names_in(found) if found else None
 
     def start(self) -> None:
         """Begin the handshake; only the connecting side does."""
@@ -95,3 +110,21 @@ class TlsSession:
                 break
             parts.append(part)
         return b"".join(parts)
+
+
+def names_in(certificate: Mapping[str, Any]) -> CertificateNames:
+    """Return the names in a certificate as the standard library shows it."""
+    subject: tuple[tuple[tuple[str, str], ...], ...] = certificate.get("subject", ())
+    alternative: tuple[tuple[str, str], ...] = certificate.get("subjectAltName", ())
+    return CertificateNames(
+        tuple(value for kind, value in alternative if kind == "URI"),
+        tuple(value for kind, value in alternative if kind == "DNS"),
+        tuple(value for part in subject for name, value in part if name == "commonName"),
+        ",".join("+".join(_attribute(name, value) for name, value in part) for part in subject),
+    )
+
+
+def _attribute(name: str, value: str) -> str:
+    for special in ("\\", ",", "+", "="):
+        value = value.replace(special, "\\" + special)
+    return f"{_SHORT_NAMES.get(name, name)}={value}"

@@ -29,9 +29,10 @@ class Gate:
         self.waiting: deque[Entry] = deque()
         self._room: list[None] = [None] * capacity
 
-    def enter(self) -> bool:
-        """Take room if the partition is mounted and has some; return whether it was taken."""
-        return self.is_mounted and self.error is None and self.take_room()
+    def enter(self, *, needs_room: bool) -> bool:
+        """Take room, if a submit `needs_room`, and the partition is mounted and has some; return
+        whether the submit may go on."""
+        return self.is_mounted and self.error is None and (not needs_room or self.take_room())
 
     def take_room(self) -> bool:
         try:
@@ -79,6 +80,7 @@ class Entry:
         gate: Gate,
         now: float,
         *,
+        needs_room: bool,
         timeout_seconds: float | None,
         mount_seconds_max: float,
         registration_seconds_max: float,
@@ -91,6 +93,7 @@ class Entry:
         self.waited_seconds = 0.0
         """The time from the submit to the last step."""
         self._gate = gate
+        self._needs_room = needs_room
         self._came = now
         self._deadline = float("inf") if timeout_seconds is None else now + timeout_seconds
         self._mount_seconds_max = mount_seconds_max
@@ -103,8 +106,8 @@ class Entry:
     def step(self, now: float) -> float | None:
         """Take room, if that is possible now; otherwise return how many seconds to wait at most.
 
-        None: the submit has room. Raises OperationTimeoutError: the context's time is up;
-        PartitionNotReadyError: no server in time; and what the gate failed with.
+        None: the submit has the room that it needs. Raises OperationTimeoutError: the context's
+        time is up; PartitionNotReadyError: no server in time; and what the gate failed with.
         """
         gate = self._gate
         self.waited_seconds = now - self._came
@@ -114,7 +117,7 @@ class Entry:
         if gate.error is not None:
             raise gate.error
         self._was_mounted = self._was_mounted or gate.is_mounted
-        if self._was_mounted and gate.take_room():
+        if self._was_mounted and (not self._needs_room or gate.take_room()):
             return None
         due = now + EARLY_SECONDS
         if due >= self._deadline:

@@ -132,9 +132,12 @@ class Submissions:
         submission.submitted_at = self._clock.now()
         return submission
 
-    def begin(self, submission: Submission, *, waits: bool) -> Entry | None:
-        """Let the context choose its partition, and register the submission if there is room; it
-        needs none unless it `waits`. Otherwise return its entry: once that has room, `register`.
+    def begin(
+        self, submission: Submission, *, waits: bool, needs_room: bool = True
+    ) -> Entry | None:
+        """Let the context choose its partition, and register the submission if there is room.
+        Otherwise return its entry: once that has room, `register`. A submission that does not
+        `wait` needs no room and no server.
 
         Raises NotFoundError, PartitionInactiveError, and what the client has closed with.
         """
@@ -146,16 +149,17 @@ class Submissions:
         if runner is None:
             raise not_active(partition_id, self._runners)
         submission.runner, submission.partition_id = runner, partition_id
-        if waits and not runner.gate.enter():
+        if waits and not runner.gate.enter(needs_room=needs_room):
             return Entry(
                 runner.gate,
                 self._clock.now(),
+                needs_room=needs_room,
                 timeout_seconds=context.timeout_seconds,
                 mount_seconds_max=self._options.mount_seconds_max,
                 registration_seconds_max=self._options.registration_seconds_max,
                 nudge=partial(self._wake, partial(runner.mailbox.put, FlushWanted())),
             )
-        self.register(submission, holds_room=waits)
+        self.register(submission, holds_room=waits and needs_room)
         return None
 
     def register(

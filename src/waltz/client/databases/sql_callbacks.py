@@ -119,9 +119,7 @@ class SqlCallbacks(WaltzClientCallbacks):
         self.engine = engine
         self.table: Table = marks_table(table_name)
         self.parked_table_name = parked_table_name(table_name)
-        self._select_marks = sqlalchemy.select(
-            self.table.c.partition_id, self.table.c.high_water_mark, self.table.c.history
-        )
+        self._select_mark = sqlalchemy.select(self.table.c.high_water_mark)
         self._table_is_ready = False
         self._seen_histories: dict[PartitionId, UUID | None] = {}
         self._preferred = None if preferred_partitions is None else frozenset(preferred_partitions)
@@ -358,8 +356,8 @@ class SqlCallbacks(WaltzClientCallbacks):
         found: int | None = None
         try:
             found = connection.execute(
-                self._select_marks.where(self.table.c.partition_id == partition_id)
-            ).one()[1]
+                self._select_mark.where(self.table.c.partition_id == partition_id)
+            ).scalar_one()
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != FAILED_STATE:
                 raise
@@ -431,10 +429,12 @@ class SqlCallbacks(WaltzClientCallbacks):
         """
         from sqlalchemy.exc import NoResultFound
 
+        from waltz.client.databases.sql_tables import read_marks
+
         with self.engine.connect() as connection:
-            rows = connection.execute(self._select_marks).all()
-        stored = {PartitionId(each): TransactionId(mark) for each, mark, _ in rows}
-        histories = {PartitionId(each): _history(text) for each, _, text in rows}
+            found = read_marks(connection, self.table)
+        stored = {each: mark.high_water_mark for each, mark in found.items()}
+        histories = {each: mark.history for each, mark in found.items()}
         self._seen, self._seen_histories = stored, histories
         if partition_id not in stored:
             raise NoResultFound(f"no mark of partition {partition_id} in {self.table.name}")
@@ -469,19 +469,6 @@ class SqlCallbacks(WaltzClientCallbacks):
 def parked_table_name(table_name: str) -> str:
     """Return the name of the table of parked transactions that belongs to a table of marks."""
     return "waltz_parked" if table_name == MARKS_TABLE else f"{table_name}_parked"
-
-
-def _history(text: str | None) -> UUID | None:
-    """Return the history of a column's text. Raises HistoryChangedError: the text is no history."""
-    if text is None:
-        return None
-    try:
-        return UUID(text)
-    except ValueError:
-        raise HistoryChangedError(
-            f"the column history has {text!r}; expected the key of a cluster. Nothing was applied:"
-            " restore the database, or set the column to the key that `waltz status` shows"
-        ) from None
 
 
 class _Retrying:

@@ -19,6 +19,7 @@ from waltz.server.feeding.backlog import request_bytes
 from waltz.types import (
     NOTHING,
     SEQUENCE_NUMBER_MAX,
+    CertificateNames,
     ClientId,
     Generation,
     PartitionId,
@@ -60,11 +61,11 @@ class Proof(NamedTuple):
     """The marks by which two clients with the same client ID are told apart.
 
     `token` is what the client showed in its handshake, empty for a client without a token or
-    without a handshake; `certificate` is the name in its certificate, empty without a certificate.
+    without a handshake; `certificate` has the names in its certificate, None without one.
     """
 
     token: bytes = b""
-    certificate: str = ""
+    certificate: CertificateNames | None = None
     host: str = ""
 
     def is_same_client(self, other: Proof) -> bool:

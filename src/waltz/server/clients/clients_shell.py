@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import assert_never
 from uuid import UUID
 
+from waltz.access.principals import ANONYMOUS_PRINCIPAL, principal_of
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
 from waltz.limits import (
@@ -50,6 +51,7 @@ from waltz.server.feeding.backlog import (
 )
 from waltz.server.feeding.outbox import Part
 from waltz.server.server_partition_events import ConnectionDrained, ConnectionLost
+from waltz.types import NAME_SOURCES, NameSource
 from waltz.wire.client_label import ClientLabel, client_label
 from waltz.wire.lifecycle_protocol import (
     ConnectionRestoreRequest,
@@ -78,20 +80,22 @@ class ConnectedClient:
         idle_seconds: float,
         peer_log: PeerLog,
         all_under_way: UnderWay,
+        principal: str,
         token: bytes = b"",
         label: ClientLabel | None = None,
     ) -> None:
-        """`idle_seconds` 0: it may be silent for ever. `token` and `label`: what it showed, if
-        anything."""
+        """`idle_seconds` 0: it may be silent for ever. `principal` is that of its TCP connection,
+        and of every one that restores it. `token` and `label`: what it showed, if anything."""
         self.connection_id = connection_id
         self.connection: Connection | None = connection
         self.peer = connection.peer
         self.link = link
-        self._principal = connection.identity
+        self.principal = principal
+        self._certified = "" if principal == ANONYMOUS_PRINCIPAL else principal
         host, _, _ = connection.peer.rpartition(":")
         self.sorter = Sorter(
             connection_id,
-            Proof(token, self._principal, host),
+            Proof(token, connection.certificate, host),
             has_lasting_sequence=link.has_lifecycle,
         )
         self.intake = Intake(all_under_way)
@@ -122,7 +126,7 @@ class ConnectedClient:
         return ConnectionFacts(
             self.connection_id,
             self.label,
-            self._principal,
+            self._certified,
             self.peer,
             self.link.link.version or 0,
             Feature.CLIENTS in self.link.features,
@@ -237,7 +241,10 @@ class ConnectedClient:
         match self._idleness.step(self._clock.now()):
             case IdlenessFinding.SILENT:
                 self._peer_log.warning(
-                    "client_idle peer=%s idle_seconds=%g", self.peer, self._idle_seconds
+                    "client_idle peer=%s principal=%s idle_seconds=%g",
+                    self.peer,
+                    self.principal,
+                    self._idle_seconds,
                 )
                 self.connection.close()
                 return
@@ -260,10 +267,12 @@ class Clients:
         idle_seconds: float,
         restore_seconds: float,
         handshake_seconds: float,
+        name_sources: Sequence[NameSource] = NAME_SOURCES,
         hand_on: Callable[[ConnectedClient, Sequence[Message]], Awaitable[None]],
         tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
     ) -> None:
-        """`hand_on` returns when there is room for more of that client's messages; `tell_all`
+        """`name_sources` are the kinds of names that become principals, in order. `hand_on` returns
+        when there is room for more of that client's messages; `tell_all`
         reaches every partition."""
         self.full: set[int] = set()
         """Connections that are handed nothing that can wait: they have more unsent bytes than they
@@ -277,6 +286,7 @@ class Clients:
         self._codec = codec
         self._idle_seconds = idle_seconds
         self._handshake_seconds = handshake_seconds
+        self._name_sources = name_sources
         self._hand_on = hand_on
         self._tell_all = tell_all
         self._clients: dict[int, ConnectedClient] = {}
@@ -384,7 +394,12 @@ class Clients:
     def cut_off(self, connection_id: int, reason: str) -> None:
         client = self._clients.get(connection_id)
         if client is not None:
-            self._peer_log.warning("client_cut_off peer=%s reason=%s", client.peer, reason)
+            self._peer_log.warning(
+                "client_cut_off peer=%s principal=%s reason=%s",
+                client.peer,
+                client.principal,
+                reason,
+            )
             self._end(client, reason)
 
     # TCP connections
@@ -460,13 +475,14 @@ class Clients:
             0.0 if key is None else self._idle_seconds,
             self._peer_log,
             self._under_way,
+            principal_of(connection.certificate, self._name_sources),
             token,
             label,
         )
         client.watch()
         self._clients[client.connection_id] = client
         if key is not None and Feature.RESTORE in features:
-            self._note(ContextOpened(client.connection_id, key, connection.identity))
+            self._note(ContextOpened(client.connection_id, key, connection.certificate))
         return client
 
     def _restore(
@@ -475,7 +491,7 @@ class Clients:
         """Let the arrival go on with its connection, or tell it that this cannot be."""
         connection = arrival.connection
         effect = self._note(
-            RestoreRequested(request.connection_id, connection.identity, request.attempt)
+            RestoreRequested(request.connection_id, connection.certificate, request.attempt)
         )
         reason = effect.reason if isinstance(effect, RefuseRestore) else UNKNOWN
         if isinstance(effect, RestoreContext):
@@ -484,7 +500,10 @@ class Clients:
             again = self._resume(client, arrival.link.version, request.received)
             if again is not None:
                 self._peer_log.info(
-                    "client_restored peer=%s again_bytes=%d", connection.peer, len(again)
+                    "client_restored peer=%s principal=%s again_bytes=%d",
+                    connection.peer,
+                    client.principal,
+                    len(again),
                 )
                 client.attach(connection)
                 answer = ConnectionRestoreResponse(True, received, "")
@@ -525,7 +544,10 @@ class Clients:
                 await self._hand_on(client, messages)
                 if (reason := client.link.end_reason) is not None:
                     self._peer_log.info(
-                        "client_left peer=%s reason=%.200r", connection.peer, reason
+                        "client_left peer=%s principal=%s reason=%.200r",
+                        connection.peer,
+                        client.principal,
+                        reason,
                     )
                     return
                 if not (data := await client.read(connection)):
@@ -539,7 +561,7 @@ class Clients:
         if not client.link.is_restorable or self._is_stopping:
             self._release(client)
             return
-        self._peer_log.info("client_broken peer=%s", client.peer)
+        self._peer_log.info("client_broken peer=%s principal=%s", client.peer, client.principal)
         self.full.add(client.connection_id)
         self._note(ContextBroken(client.connection_id, client.link.retained.byte_count))
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 
+from waltz.types import CertificateNames
+
 BROKEN_CONNECTIONS_MAX: Final = 1_000
 BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
 """Logical connections that a server keeps without a TCP connection, and what they hold together."""
@@ -20,11 +22,11 @@ BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ContextOpened:
-    """`identity` is whom the peer's certificate names, empty without one."""
+    """`certificate` has the names in the peer's certificate; None without one."""
 
     connection_id: int
     key: UUID
-    identity: str
+    certificate: CertificateNames | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class RestoreRequested:
     refused."""
 
     key: UUID
-    identity: str
+    certificate: CertificateNames | None
     attempt: int
 
 
@@ -86,7 +88,7 @@ CROWDED = "too many connections wait to be restored"
 @dataclass(slots=True)
 class _Context:
     key: UUID
-    identity: str
+    certificate: CertificateNames | None
     attempt: int = 0
     """The last one that has restored it."""
     broken_until: float | None = None
@@ -132,7 +134,7 @@ class Contexts:
         for event in events:
             match event:
                 case ContextOpened():
-                    self._contexts[event.connection_id] = _Context(event.key, event.identity)
+                    self._contexts[event.connection_id] = _Context(event.key, event.certificate)
                     self._ids[event.key] = event.connection_id
                 case ContextBroken():
                     self._break(event, now)
@@ -173,7 +175,7 @@ class Contexts:
 
     def _restore(self, event: RestoreRequested) -> None:
         connection_id = self._ids.get(event.key)
-        if connection_id is None or self._contexts[connection_id].identity != event.identity:
+        if connection_id is None or self._contexts[connection_id].certificate != event.certificate:
             # Whether somebody else's connection is there is nobody's business.
             self._effects.append(RefuseRestore(UNKNOWN))
             return

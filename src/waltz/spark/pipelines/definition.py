@@ -45,6 +45,9 @@ TargetKind = Literal["sqlite", "delta"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
 
+BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
+"""The URL of tables in a bucket, the last part of which is a name."""
+
 TLS_KEYS: Final = ("ca", "cert", "key")
 
 
@@ -53,7 +56,8 @@ class PipelineDefinition:
     """The content of a definition file.
 
     target              the archive's directory, the database or directory of the tables, or the
-                        file for the result of an audit.
+                        file for the result of an audit. For tables in a bucket a path on this
+                        machine, next to which a run keeps what is its own.
     target_kind         what keeps the tables.
     partitions          None for all of them.
     spark               Spark's settings.
@@ -62,6 +66,7 @@ class PipelineDefinition:
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
     buckets             the number of buckets of each Delta table; None for what the tables have.
+    url                 the URL of tables in a bucket; None for a target on a disk.
     """
 
     kind: str
@@ -76,6 +81,12 @@ class PipelineDefinition:
     report: ReportDefinition | None = None
     target_kind: TargetKind = "sqlite"
     buckets: int | None = None
+    url: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The target, as a message names it."""
+        return str(self.target) if self.url is None else self.url
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -109,7 +120,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     tls = expect_mapping("tls", given.get("tls", {}), TLS_KEYS)
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))
-    target_kind, target = _target(kind, str(given["target"]))
+    target_kind, target, url = _target(kind, str(given["target"]))
     if target_kind != "sqlite" and "report" in given:
         raise ConfigurationError(
             f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
@@ -125,6 +136,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         cluster=cluster,
         target=directory / target,
         target_kind=target_kind,
+        url=url,
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
         tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
         spark={key: _spark_text(value) for key, value in spark.items()},
@@ -139,18 +151,22 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     )
 
 
-def _target(kind: str, text: str) -> tuple[TargetKind, str]:
-    """Return what keeps the tables, and where."""
+def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:
+    """Return what keeps the tables, their path, and their URL if they are in a bucket."""
     found = SCHEME.fullmatch(text)
     if kind != "tables" or found is None:
-        return "sqlite", text
+        return "sqlite", text, None
     scheme, place = found.groups()
-    if scheme not in ("sqlite", "delta") or not place or place.startswith("//"):
+    if scheme == "delta" and (bucket := BUCKET.fullmatch(place)):
+        return "delta", bucket[2], place.rstrip("/")
+    if scheme not in ("sqlite", "delta") or not place or place.startswith("//") or "://" in place:
+        s3 = "; Waltz reads and writes the bucket itself, not Hadoop: write s3://"
         raise ConfigurationError(
             f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH or delta:PATH,"
-            " on a disk of the machine that runs the pipeline"
+            " on a disk of the machine that runs the pipeline, or delta:s3://BUCKET/PREFIX"
+            f"{s3 if place.startswith(('s3a:', 's3n:')) else ''}"
         )
-    return ("delta" if scheme == "delta" else "sqlite"), place
+    return ("delta" if scheme == "delta" else "sqlite"), place, None
 
 
 def _number(key: str, given: Mapping[str, object], most: int) -> int | None:

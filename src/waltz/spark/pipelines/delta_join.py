@@ -9,25 +9,23 @@ a file that no version names. Knows nothing of commits; `delta_tables.py` makes 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.pipelines.definition import BUCKETS_MAX
 from waltz.spark.pipelines.frames import Grouped, plain_columns, stored_array
+from waltz.spark.pipelines.table_files import TableFiles, open_files
 from waltz.spark.pipelines.table_store import (
     Layout,
     Rows,
@@ -89,7 +87,7 @@ class JoinedBucket:
 class BucketJoin:
     """The work on the buckets of one table in one batch, the same on whatever machine.
 
-    root     the table's directory.
+    root     the table's directory, or its URL in a bucket.
     files    the present files of each bucket, relative to the table.
     number   the number of the batch.
     buckets  the number of buckets of the table.
@@ -167,34 +165,23 @@ class BucketJoin:
     def _written(self, bucket: int, fresh: pa.Table) -> dict[str, Any]:
         """Write the bucket's new file; return what is known of it. Raises OSError, sqlite3.Error,
         ValueError, _TooLargeError."""
-        table = joined(self.layout, self._present(bucket, fresh.nbytes), fresh)
-        place = f"{BUCKET}={bucket}"
-        name = f"part-{self.number:09}-{uuid4()}.zstd.parquet"
-        directory = Path(self.root) / place
-        if not directory.exists():
-            directory.mkdir(exist_ok=True)
-            sync(directory.parent)
-        path = directory / name
-        with path.open("xb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-        sync(directory)
+        files = open_files(self.root)
+        table = joined(self.layout, self._present(files, bucket, fresh.nbytes), fresh)
+        path = f"{BUCKET}={bucket}/part-{self.number:09}-{uuid4()}.zstd.parquet"
         return {
-            "path": f"{place}/{name}",
-            "size": size,
+            "path": path,
+            "size": files.write(path, table),
             "row_count": len(table),
             "written_at": time.time_ns() // 1_000_000,
             "statistics": json.dumps(_statistics(table)),
         }
 
-    def _present(self, bucket: int, fresh_bytes: int) -> pa.Table:
+    def _present(self, files: TableFiles, bucket: int, fresh_bytes: int) -> pa.Table:
         schema = arrow_schema(self.layout)
         total = fresh_bytes
         batches = []
         for path in self.files.get(bucket, ()):
-            with pq.ParquetFile(Path(self.root) / path) as file:
+            with files.opened(path) as file:
                 for batch in file.iter_batches(columns=schema.names):
                     batches.append(batch.select(schema.names).cast(schema))
                     total += batch.nbytes
@@ -286,15 +273,6 @@ def bucket_of(key: Sequence[int | str | None], buckets: int) -> int:
 def arrow_schema(layout: Layout) -> pa.Schema:
     """Return the columns of a table's files."""
     return pa.schema([(each.name, _ARROW_TYPES[each.type]) for each in layout.columns])
-
-
-def sync(path: Path) -> None:
-    """Have a file, or the names in a directory, on the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _table(layout: Layout, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

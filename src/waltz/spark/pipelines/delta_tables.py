@@ -33,8 +33,8 @@ from waltz.spark.pipelines.delta_join import (
     BucketJoin,
     JoinedBucket,
     arrow_schema,
-    sync,
 )
+from waltz.spark.pipelines.table_files import sync
 from waltz.spark.pipelines.table_store import (
     REMEDY,
     Batch,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 DATABASE: Final = "waltz.db"
+LOG: Final = "_delta_log/"
+"""The directory of a table that has its commits."""
+
 BUCKETS: Final = 64
 """Parts of a table by a hash of the key, if the definition does not say how many. A commit replaces
 the files of those that its batch touches."""
@@ -110,6 +113,27 @@ class DeltaTables(TableStore):
     def directory(self) -> Path:
         return self.path.parent
 
+    @property
+    def root(self) -> str:
+        """The directory, or the URL, that has the tables."""
+        return str(self.directory)
+
+    def table_root(self, name: str) -> str:
+        """Return the directory or the URL of a table."""
+        return f"{self.root}/{name}"
+
+    def _opened(self, name: str) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.table_root(name), storage_options=self._storage_options())
+
+    def _storage_options(self) -> dict[str, str]:
+        """Return how delta-rs reaches the tables."""
+        return {}
+
+    def _table_names(self) -> list[str]:
+        return sorted(each.parent.name for each in self.directory.glob("*/_delta_log"))
+
     def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
         """Make the directory that of these tables of this cluster, or make sure that it is.
 
@@ -121,7 +145,7 @@ class DeltaTables(TableStore):
                 if not self._exists("waltz_delta"):
                     if self.marks():
                         raise ConfigurationError(
-                            f"{INVALID_TABLES} {self.path} is of tables in SQLite; name another"
+                            f"{INVALID_TABLES} {self.place} is of tables in SQLite; name another"
                             " target"
                         )
                     database.execute(STATE)
@@ -130,12 +154,12 @@ class DeltaTables(TableStore):
             buckets = self._buckets()
             if self._wanted_buckets not in (None, buckets):
                 raise ConfigurationError(
-                    f"{DEFINITION_CHANGED} {self.directory} has tables of {buckets} buckets, the"
+                    f"{DEFINITION_CHANGED} {self.root} has tables of {buckets} buckets, the"
                     f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
                 )
             if self._state() == (0, None):
                 for each in layouts:
-                    _create(self._path(each), each, buckets)
+                    self._create(each, buckets)
 
     def expect_history(self, histories: Histories) -> None:
         """Check that the log has what was taken in, or begun to be. Raises HistoryChangedError."""
@@ -144,7 +168,7 @@ class DeltaTables(TableStore):
         if plan is not None:
             marks |= {each.partition_id: each.end for each in plan[0]}
             history = plan[1]
-        who = f"the directory {self.directory}"
+        who = f"the directory {self.root}"
         expect_history(histories, history, marks, who=who, remedy=REMEDY)
 
     def planned(self) -> Mapping[PartitionId, TransactionId]:
@@ -164,13 +188,10 @@ class DeltaTables(TableStore):
                 if self._exists("waltz_delta"):
                     if self._state()[1] is not None:
                         raise VersionConflictError(
-                            f"{TABLES_CONFLICT} {self.directory}: a run was stopped within a"
+                            f"{TABLES_CONFLICT} {self.root}: a run was stopped within a"
                             " batch, which only some tables have; run the pipeline to finish it"
                         )
-                    self._pinned = {
-                        each.parent.name: _opened(each.parent)
-                        for each in self.directory.glob("*/_delta_log")
-                    }
+                    self._pinned = {each: self._opened(each) for each in self._table_names()}
             try:
                 yield
             finally:
@@ -192,7 +213,7 @@ class DeltaTables(TableStore):
 
     def _scan(self, name: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
         with self._delta_errors_named():
-            table = self._pinned.get(name) or _opened(self.directory / name)
+            table = self._pinned.get(name) or self._opened(name)
             for batch in table.to_pyarrow_dataset().to_batches(columns=columns):
                 yield from zip(*(each.to_pylist() for each in batch.columns), strict=True)
 
@@ -207,7 +228,7 @@ class DeltaTables(TableStore):
             number, plan = self._state()
             if plan is not None and plan[0] != list(batch.ranges):
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.directory}: another run has begun a batch with other"
+                    f"{TABLES_CONFLICT} {self.root}: another run has begun a batch with other"
                     " ends; run again"
                 )
             # What cannot be joined is found before anything is planned.
@@ -238,26 +259,33 @@ class DeltaTables(TableStore):
         """
         found = []
         with self._locked(), self._delta_errors_named():
-            for log in sorted(self.directory.glob("*/_delta_log")):
-                table = _opened(log.parent)
+            for name in self._table_names():
+                table = self._opened(name)
                 version = table.version() + 1
-                sizes = {
-                    str(path.relative_to(log.parent)): path.stat().st_size
-                    for path in log.parent.glob(f"{BUCKET}=*/*")
-                }
-                paths = table.vacuum(
+                sizes = self._sizes(name)
+                named = table.vacuum(
                     retention_hours,
                     dry_run=not delete,
                     enforce_retention_duration=False,
                     full=True,
                 )
+                # In a bucket delta-rs also names what an earlier call has removed.
+                paths = [each for each in named if each in sizes]
                 if delete:
-                    table = _opened(log.parent)
+                    table = self._opened(name)
                     table.create_checkpoint()
-                    self._sync_log(log.parent, version)
-                size = sum(sizes.get(each, 0) for each in paths)
-                found.append(TidiedTable(log.parent.name, tuple(sorted(paths)), size))
+                    self._sync_log(name, version)
+                size = sum(sizes[each] for each in paths)
+                found.append(TidiedTable(name, tuple(sorted(paths)), size))
         return found
+
+    def _sizes(self, name: str) -> dict[str, int]:
+        """Return the bytes of the files there are beside a table's log, by their paths."""
+        root = self.directory / name
+        found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        return {
+            path: file.stat().st_size for path, file in found.items() if not path.startswith(LOG)
+        }
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these; both are closed after that."""
@@ -269,9 +297,22 @@ class DeltaTables(TableStore):
             other.directory.rename(self.directory)
             sync(self.directory.parent)
 
+    def _create(self, layout: Layout, buckets: int) -> None:
+        from deltalake import DeltaTable
+
+        DeltaTable.create(
+            self.table_root(layout.definition.name),
+            _schema(layout),
+            mode="ignore",
+            partition_by=[BUCKET],
+            description=f"{buckets} buckets of keys",
+            storage_options=self._storage_options(),
+        )
+
     def _join(self, layout: Layout, files: Files, number: int) -> BucketJoin:
         present = {bucket: [path for path, _ in found] for bucket, found in files.items()}
-        return BucketJoin(str(self._path(layout)), layout, present, number, self._buckets())
+        root = self.table_root(layout.definition.name)
+        return BucketJoin(root, layout, present, number, self._buckets())
 
     def _buckets(self) -> int:
         with self._errors_named():
@@ -286,7 +327,7 @@ class DeltaTables(TableStore):
                 found = self._rows("SELECT number, ranges, history FROM waltz_delta")
         if len(found) != 1:
             raise CorruptionError(
-                f"{INVALID_TABLES} {self.path}: waltz_delta has {len(found)} rows, expected 1; run"
+                f"{INVALID_TABLES} {self.place}: waltz_delta has {len(found)} rows, expected 1; run"
                 " `waltz pipeline rebuild`"
             )
         ((number, ranges, history),) = found
@@ -307,11 +348,12 @@ class DeltaTables(TableStore):
 
     def _expected(self, layout: Layout, number: int, *, is_planned: bool) -> DeltaTable:
         """Return a table. Raises CorruptionError: the table has other batches than the database."""
-        table = _opened(self._path(layout))
+        name = layout.definition.name
+        table = self._opened(name)
         found = table.transaction_version(BATCH_ID) or 0
         if found != number and not (is_planned and found == number + 1):
             raise CorruptionError(
-                f"{INVALID_TABLES} {self._path(layout)} has {found} batches, {self.path} has"
+                f"{INVALID_TABLES} {self.table_root(name)} has {found} batches, {self.place} has"
                 f" {number}: one of them was put back or replaced; run `waltz pipeline rebuild`"
             )
         return table
@@ -350,17 +392,15 @@ class DeltaTables(TableStore):
             actions, "append", _schema(layout), [BUCKET], commit_properties=commit
         )
         # The commit is on the disk before the database says that it is there.
-        self._sync_log(self._path(layout), version)
+        self._sync_log(layout.definition.name, version)
 
-    def _sync_log(self, path: Path, version: int) -> None:
+    def _sync_log(self, name: str, version: int) -> None:
         """Have the log of a table from `version` on on the disk; its files are there already."""
+        path = self.directory / name
         log = path / "_delta_log"
         written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
         for file in (*written, *log.glob("_last_checkpoint"), log, path, self.directory):
             sync(file)
-
-    def _path(self, layout: Layout) -> Path:
-        return self.directory / layout.definition.name
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -371,7 +411,7 @@ class DeltaTables(TableStore):
             fcntl.flock(file, fcntl.LOCK_EX)
             if not self.path.exists() or self.path.stat().st_ino != self._inode:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.directory} was replaced meanwhile; run again"
+                    f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
                 )
             yield
 
@@ -384,11 +424,11 @@ class DeltaTables(TableStore):
                 yield
         except CommitFailedError as error:
             raise VersionConflictError(
-                f"{TABLES_CONFLICT} {self.directory}: another writer has changed a table: {error};"
+                f"{TABLES_CONFLICT} {self.root}: another writer has changed a table: {error};"
                 " run again"
             ) from error
         except (DeltaError, OSError) as error:
-            raise CorruptionError(f"{INVALID_TABLES} {self.directory}: {error}") from error
+            raise CorruptionError(f"{INVALID_TABLES} {self.root}: {error}") from error
 
 
 def _files(table: DeltaTable) -> Files:
@@ -407,24 +447,6 @@ def _files(table: DeltaTable) -> Files:
 
 def _has_content(directory: Path) -> bool:
     return any(directory.iterdir())
-
-
-def _opened(path: Path) -> DeltaTable:
-    from deltalake import DeltaTable
-
-    return DeltaTable(path)
-
-
-def _create(path: Path, layout: Layout, buckets: int) -> None:
-    from deltalake import DeltaTable
-
-    DeltaTable.create(
-        path,
-        _schema(layout),
-        mode="ignore",
-        partition_by=[BUCKET],
-        description=f"{buckets} buckets of keys",
-    )
 
 
 def _schema(layout: Layout) -> Any:

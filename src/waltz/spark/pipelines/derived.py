@@ -21,6 +21,7 @@ from waltz.errors import CorruptionError, HistoryChangedError
 from waltz.spark.codes import DIFFERENT, HISTORY_CHANGED, UNDECODABLE
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import TransactionRange, select_partitions
+from waltz.spark.pipelines.bucket_tables import not_rebuilt
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.frames import (
     CORRUPT,
@@ -205,8 +206,11 @@ def take_in(
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
     """Rebuild the tables from the whole log and replace the old ones at once.
 
-    Raises NotFoundError: there are none to replace; otherwise as `take_in`.
+    Raises NotFoundError: there are none to replace; ConfigurationError: they are in a bucket;
+    otherwise as `take_in`.
     """
+    if definition.url is not None:
+        raise not_rebuilt(definition.url)
     log = _open(spark, access, definition)
     with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)

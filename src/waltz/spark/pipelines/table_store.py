@@ -132,7 +132,10 @@ class TableStore:
             raise NotFoundError(f"{INVALID_TABLES} there is no database {path}; run the pipeline")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             with self._errors_named():
                 # Readers proceed while a run commits, and what is committed is on the disk.
@@ -141,6 +144,11 @@ class TableStore:
         except CorruptionError:
             self._database.close()
             raise
+
+    @property
+    def place(self) -> str:
+        """The database, as a message names it."""
+        return str(self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +165,7 @@ class TableStore:
             if not self._exists("waltz_source"):
                 if self._exists():
                     raise ConfigurationError(
-                        f"{INVALID_TABLES} {self.path} is a database that no pipeline made; name"
+                        f"{INVALID_TABLES} {self.place} is a database that no pipeline made; name"
                         " another target"
                     )
                 for statement in META.strip().split(";\n"):
@@ -174,7 +182,7 @@ class TableStore:
         with self._errors_named():
             if not self._exists("waltz_source"):
                 raise ConfigurationError(
-                    f"{INVALID_TABLES} {self.path} has no derived tables; run the pipeline"
+                    f"{INVALID_TABLES} {self.place} has no derived tables; run the pipeline"
                 )
             self._expect(cluster_key, fingerprint)
 
@@ -188,14 +196,14 @@ class TableStore:
             return UUID(found[0][0]) if found else None
         except ValueError:
             raise ConfigurationError(
-                f"{INVALID_TABLES} {self.path} names the history {found[0][0]!r:.80}; expected a"
+                f"{INVALID_TABLES} {self.place} names the history {found[0][0]!r:.80}; expected a"
                 " UUID: run `waltz pipeline rebuild`"
             ) from None
 
     def expect_history(self, histories: Histories) -> None:
         """Check that the log has what was taken in. Raises HistoryChangedError: it was restored,
         and has others in the place of some."""
-        who = f"the database {self.path}"
+        who = f"the database {self.place}"
         expect_history(histories, self.history(), self.marks(), who=who, remedy=REMEDY)
 
     def marks(self) -> dict[PartitionId, TransactionId]:
@@ -276,7 +284,7 @@ class TableStore:
         for each in ranges:
             if marks.get(each.partition_id, 0) != each.first:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.path} has partition {each.partition_id} to"
+                    f"{TABLES_CONFLICT} {self.place} has partition {each.partition_id} to"
                     f" {marks.get(each.partition_id, 0) - 1}, not to {each.first - 1}: another"
                     " run has added to it; run again"
                 )
@@ -338,16 +346,16 @@ class TableStore:
         ((form, cluster, definition),) = self._rows("SELECT * FROM waltz_source")
         if form != FORMAT:
             raise ConfigurationError(
-                f"{INVALID_TABLES} {self.path} has format {form}; this release reads {FORMAT}"
+                f"{INVALID_TABLES} {self.place} has format {form}; this release reads {FORMAT}"
             )
         if cluster != str(cluster_key):
             raise ConfigurationError(
-                f"{CLUSTER_CHANGED} {self.path} is of cluster {cluster}; the address leads to"
+                f"{CLUSTER_CHANGED} {self.place} is of cluster {cluster}; the address leads to"
                 f" {cluster_key}. Give that cluster's address, or tables in another place"
             )
         if fingerprint is not None and definition != fingerprint:
             raise ConfigurationError(
-                f"{DEFINITION_CHANGED} {self.path} was made with another definition of its tables;"
+                f"{DEFINITION_CHANGED} {self.place} was made with another definition of its tables;"
                 " run `waltz pipeline rebuild`"
             )
 
@@ -375,7 +383,7 @@ class TableStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise CorruptionError(f"{INVALID_TABLES} {self.path}: {error}") from error
+            raise CorruptionError(f"{INVALID_TABLES} {self.place}: {error}") from error
 
 
 _TABLES: Final = "SELECT name FROM {}.sqlite_schema WHERE type = 'table' ORDER BY rowid"

@@ -110,7 +110,7 @@ class PipelineWatch:
             return PipelineState(
                 kind=self._definition.kind,
                 cluster=self._definition.cluster,
-                target=str(self._definition.target),
+                target=self._definition.place,
                 every_seconds=self._every,
                 rounds=self._rounds,
                 log_asked_milliseconds=self._asked,

@@ -1,0 +1,275 @@
+"""Derived tables as Delta tables in a bucket: runs share nothing but the bucket.
+
+What a directory keeps in `waltz.db` is here an object for each of its states, in the order of their
+numbers. A run works on a copy of the newest state on its own disk, and makes the next one an object
+that must not be there yet: of two runs one makes it, the other is told. So no lock is needed. A
+batch makes two states, its plan and its end; between them each table takes the batch in one commit,
+which delta-rs makes in the same manner.
+
+Tables have all their versions, so a snapshot takes of each table the version with the number of
+batches that the state has, whatever runs commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from waltz.archive.archive_target import REQUEST_SECONDS_MAX, open_target
+from waltz.errors import (
+    ArchiveUnreachableError,
+    ConfigurationError,
+    CorruptionError,
+    NotFoundError,
+    VersionConflictError,
+)
+from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.pipelines.delta_tables import BATCH_ID, DATABASE, LOG, DeltaTables
+from waltz.spark.pipelines.table_files import expect_obstore
+from waltz.spark.pipelines.table_store import Layout, TableStore
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+STATES: Final = "waltz_state"
+"""The directory of the states; no table can have this name."""
+
+STATE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of a state. Transactions put aside are in it; a run that would exceed this ends."""
+
+STATES_KEPT: Final = 4
+"""States that are left when a new one is made: a run may just be reading one of them."""
+
+VERSIONS_BACK_MAX: Final = 100
+"""Versions of a table that a snapshot goes back to find the one it wants; if runs commit more in
+the meantime, it gives up."""
+
+STORE_ERROR: Final = "Generic S3 error"
+"""The text by which delta-rs tells an error of a bucket from one of a table."""
+
+NAMES: Final = "CREATE TABLE IF NOT EXISTS waltz_names (name TEXT PRIMARY KEY) STRICT"
+"""The tables of the definition: a bucket would have to list all objects to find them."""
+
+
+class BucketTables(DeltaTables):
+    """The Delta tables below one prefix of a bucket; a context manager."""
+
+    def __init__(self, url: str, *, create: bool, buckets: int | None = None) -> None:
+        """Open what `url`, `s3://bucket/prefix`, has; `buckets` is the number that the definition
+        names.
+
+        Raises NotFoundError: there are no tables, and they are not to be made; ConfigurationError:
+        a package is missing, or the prefix is something else's; ArchiveUnreachableError: the bucket
+        does not answer.
+        """
+        expect_obstore()
+        self._url = url.rstrip("/")
+        self._objects = open_target(self._url)
+        self._copy = TemporaryDirectory(prefix="waltz-tables-")
+        self._number = 0
+        self._content = b""
+        try:
+            path = Path(self._copy.name, DATABASE)
+            if self._newest():
+                self._fetch(path)
+            elif not create:
+                raise NotFoundError(f"{INVALID_TABLES} {self._url} has no tables; run the pipeline")
+            elif next(iter(self._objects.list("")), None) is not None:
+                raise ConfigurationError(
+                    f"{INVALID_TABLES} {self._url} has objects that no pipeline made; name another"
+                    " target"
+                )
+            super().__init__(path.parent, create=True, buckets=buckets)
+            self._content = self._database.serialize()
+        except BaseException:
+            self._copy.cleanup()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._copy.cleanup()
+
+    @property
+    def root(self) -> str:
+        return self._url
+
+    @property
+    def place(self) -> str:
+        return f"{self._url}/{STATES}"
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        known = list(layouts)
+        super().prepare(cluster_key, fingerprint, known)
+        if not self._exists("waltz_names"):
+            with self._locked(), self._transaction() as database:
+                database.execute(NAMES)
+                database.executemany(
+                    "INSERT INTO waltz_names VALUES (?)",
+                    [(each.definition.name,) for each in known],
+                )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let everything that is read in the block be of one moment, whatever runs commit.
+
+        Raises VersionConflictError: runs commit too fast to find it.
+        """
+        with self._locked(), TableStore.snapshot(self), self._delta_errors_named():
+            if self._exists("waltz_delta"):
+                number, _ = self._state()
+                self._pinned = {each: self._at(each, number) for each in self._table_names()}
+            try:
+                yield
+            finally:
+                self._pinned = {}
+
+    def _at(self, name: str, number: int) -> DeltaTable:
+        """Return a table as it was with that number of batches."""
+        table = self._opened(name)
+        for _ in range(VERSIONS_BACK_MAX):
+            found = table.transaction_version(BATCH_ID) or 0
+            if found == number:
+                return table
+            if found < number or table.version() == 0:
+                raise CorruptionError(
+                    f"{INVALID_TABLES} {self.table_root(name)} has {found} batches, {self.place}"
+                    f" has {number}: one of them was put back or replaced"
+                )
+            table.load_as_version(table.version() - 1)
+        raise VersionConflictError(
+            f"{TABLES_CONFLICT} {self.table_root(name)} has had more than {VERSIONS_BACK_MAX}"
+            " commits while it was opened; run again"
+        )
+
+    def replace_by(self, other: TableStore) -> None:
+        """Raise ConfigurationError: a bucket renames nothing."""
+        raise not_rebuilt(self._url)
+
+    def _storage_options(self) -> dict[str, str]:
+        return {
+            "allow_http": "true",  # only if the endpoint in the environment says http://
+            "aws_conditional_put": "etag",
+            "timeout": f"{REQUEST_SECONDS_MAX:.0f}s",
+        }
+
+    def _table_names(self) -> list[str]:
+        if not self._exists("waltz_names"):
+            return []
+        return [name for (name,) in self._rows("SELECT name FROM waltz_names ORDER BY name")]
+
+    def _sizes(self, name: str) -> dict[str, int]:
+        found = self._objects.list(name)
+        sizes = {each.path.removeprefix(f"{name}/"): each.byte_count for each in found}
+        return {path: size for path, size in sizes.items() if not path.startswith(LOG)}
+
+    def _sync_log(self, name: str, version: int) -> None:
+        """Do nothing: a bucket answers once it has what was put."""
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Work on the newest state; other runs are found when the next one is made."""
+        if self._newest() > self._number:
+            self._database.close()
+            for each in Path(self._copy.name).iterdir():
+                each.unlink()
+            self._fetch(self.path)
+            self._connect()
+            self._content = self._database.serialize()
+        yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with super()._transaction() as database:
+            yield database
+        try:
+            self._publish()
+        except BaseException:
+            self._number, self._content = 0, b""  # the copy is of no state, and is fetched anew
+            raise
+
+    def _newest(self) -> int:
+        """Return the number of the newest state; 0 if there is none."""
+        return max((number for number, _ in self._states()), default=0)
+
+    def _states(self) -> Iterator[tuple[int, str]]:
+        for each in self._objects.list(STATES):
+            number = each.path.removeprefix(f"{STATES}/").removesuffix(".db")
+            if not number.isdecimal():
+                raise CorruptionError(
+                    f"{INVALID_TABLES} {self._url}/{each.path} is no state; remove it"
+                )
+            yield int(number), each.path
+
+    def _fetch(self, path: Path) -> None:
+        """Have the newest state on this disk."""
+        while True:
+            number = self._newest()
+            try:
+                path.write_bytes(self._objects.get(_state_path(number), STATE_BYTES_MAX))
+            except NotFoundError:  # so there are newer ones
+                if self._newest() == number:
+                    raise
+                continue
+            self._number = number
+            return
+
+    def _publish(self) -> None:
+        """Make what the copy has the next state. Raises VersionConflictError: another run has made
+        one meanwhile; what this run had in its copy counts for nothing then."""
+        content = self._database.serialize()
+        if content == self._content:
+            return
+        if len(content) > STATE_BYTES_MAX:
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {self.place} would have {len(content):,} bytes, at most"
+                f" {STATE_BYTES_MAX:,}: too many transactions were put aside; correct `decode`"
+            )
+        number = self._number + 1
+        path = _state_path(number)
+        # A put that was answered too late was ours if the object is what we have put.
+        is_ours = self._objects.put_if_absent(path, content) or (
+            self._objects.get(path, STATE_BYTES_MAX) == content
+        )
+        # Of a run that was asleep for long the next states may have come and gone.
+        states = sorted(self._states())
+        if not is_ours or states[-1][0] != number:
+            if is_ours:
+                self._objects.delete(path)
+            raise VersionConflictError(
+                f"{TABLES_CONFLICT} {self._url}: another run has added to it; run again"
+            )
+        self._number, self._content = number, content
+        for _, each in states[:-STATES_KEPT]:
+            self._objects.delete(each)
+
+    @contextmanager
+    def _delta_errors_named(self) -> Iterator[None]:
+        try:
+            with super()._delta_errors_named():
+                yield
+        except CorruptionError as error:
+            # delta-rs has no class of its own for a bucket that refuses or does not answer.
+            if STORE_ERROR in str(error.__cause__):
+                raise ArchiveUnreachableError(
+                    f"{self._url} does not answer delta-rs: {error.__cause__}; look at the"
+                    " credentials in the environment, the endpoint, the bucket and the network"
+                ) from error
+            raise
+
+
+def not_rebuilt(url: str) -> ConfigurationError:
+    """Return the error of a rebuild."""
+    return ConfigurationError(
+        f"{INVALID_TABLES} {url} cannot be rebuilt in its place, since a bucket renames nothing:"
+        " name another prefix as the target, run the pipeline, let readers read from there, and"
+        " delete this one"
+    )
+
+
+def _state_path(number: int) -> str:
+    return f"{STATES}/{number:012}.db"

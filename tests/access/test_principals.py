@@ -1,0 +1,80 @@
+"""Principals, and the patterns that match them."""
+
+from __future__ import annotations
+
+import pytest
+
+from waltz.access.principals import (
+    ANONYMOUS_PRINCIPAL,
+    parse_pattern,
+    principal_of,
+)
+from waltz.types import NAME_SOURCES, CertificateNames, NameSource
+
+NAMES = CertificateNames(
+    ("spiffe://prod/orders", "spiffe://prod/other"),
+    ("Orders.Prod", "b"),
+    ("orders", "second"),
+    "O=Bank,CN=orders",
+)
+
+
+@pytest.mark.parametrize(
+    ("sources", "principal"),
+    [
+        (NAME_SOURCES, "spiffe://prod/orders"),
+        ((NameSource.DNS, NameSource.URI), "DNS=orders.prod"),
+        ((NameSource.COMMON_NAME,), "CN=orders"),
+        ((NameSource.DISTINGUISHED_NAME,), "DN=O=Bank,CN=orders"),
+        ((), ANONYMOUS_PRINCIPAL),
+    ],
+)
+def test_the_first_source_with_a_name_decides(
+    sources: tuple[NameSource, ...], principal: str
+) -> None:
+    assert principal_of(NAMES, sources) == principal
+
+
+def test_a_source_without_a_name_leaves_it_to_the_next_one() -> None:
+    assert principal_of(NAMES._replace(uris=(), dns_names=())) == "CN=orders"
+
+
+def test_a_peer_without_a_certificate_is_anonymous() -> None:
+    assert principal_of(None) == principal_of(CertificateNames()) == ANONYMOUS_PRINCIPAL
+
+
+@pytest.mark.parametrize("uri", ["spiffe://prod/a\nb", "urn:x", "x" * 300, "CN=spark", "spiffe://"])
+def test_a_name_that_cannot_be_used_does_not_leave_it_to_another_one(uri: str) -> None:
+    assert principal_of(NAMES._replace(uris=(uri,))) == ANONYMOUS_PRINCIPAL
+
+
+def test_no_name_of_one_kind_is_a_principal_of_another() -> None:
+    forged = CertificateNames(common_names=("spiffe://prod/orders",))
+    assert principal_of(forged) == "CN=spiffe://prod/orders"
+    assert principal_of(CertificateNames(common_names=("anonymous",))) == "CN=anonymous"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched", "unmatched"),
+    [
+        ("CN=waltz-*", ["CN=waltz-", "CN=waltz-1"], ["CN=waltz", "DNS=waltz-1", "DN=CN=waltz-1"]),
+        ("DNS=*.prod", ["DNS=a.prod", "DNS=.prod"], ["DNS=prod", "DNS=a.prod.x"]),
+        ("CN=ab*ba", ["CN=abba", "CN=abxba"], ["CN=aba"]),
+        ("CN=a", ["CN=a"], ["CN=A", "CN=a "]),
+        ("anonymous", ["anonymous"], ["CN=anonymous"]),
+    ],
+)
+def test_a_pattern_matches_principals_of_its_kind(
+    pattern: str, matched: list[str], unmatched: list[str]
+) -> None:
+    parsed = parse_pattern(pattern)
+    assert all(map(parsed.matches, matched))
+    assert not any(map(parsed.matches, unmatched))
+
+
+@pytest.mark.parametrize(
+    "text", ["spark", "*", "CN=", "C*=x", "*://prod", "CN=a*b*", "DNS=Big", "anon*", "CN=a\tb", ""]
+)
+def test_a_pattern_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected scheme"):
+        parse_pattern(text)
