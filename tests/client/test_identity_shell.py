@@ -20,7 +20,7 @@ from waltz.cluster.skipping_shell import pass_over_numbers
 from waltz.errors import ClientClosedError
 from waltz.sim.knobs import turned
 from waltz.testing import InMemoryCluster
-from waltz.types import PartitionId
+from waltz.types import PartitionId, SessionId
 
 LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
 
@@ -172,7 +172,9 @@ async def set_back(cluster: InMemoryCluster) -> None:
     node = await host.coordinator.read(path)
     (held,) = PartitionAssignment.decode(node.data or b"").servers.values()
     generation = held[PartitionId(0)]
-    await pass_over_numbers(host.coordinator, host.random, DEFAULT_ROOT, PartitionId(0), generation)
+    await pass_over_numbers(
+        host.coordinator, host.random, DEFAULT_ROOT, PartitionId(0), generation, SessionId(600_000)
+    )
     await host.coordinator.close()
     release()
 

@@ -17,7 +17,7 @@ from waltz.cluster.store_params import encode_counter
 from waltz.cluster.tree import Tree
 from waltz.errors import ConfigurationError, CoordinatorLostError
 from waltz.host import ANY_VERSION, Coordinator, Host
-from waltz.types import Address, Generation, PartitionId
+from waltz.types import Address, Generation, PartitionId, SessionId
 
 ROOT = "/waltz"
 PATHS = ClusterPaths(ROOT)
@@ -25,7 +25,7 @@ ONE = PartitionId(0)
 
 
 DRAWN = 7
-RISE = 1_000 + DRAWN
+SESSION = SessionId(600_000)
 NEXT = 1_000_000 + DRAWN + 1
 
 
@@ -43,7 +43,7 @@ class Drawn:
 async def pass_over(
     coordinator: Coordinator, partition_id: PartitionId, generation: Generation
 ) -> None:
-    await pass_over_numbers(coordinator, Drawn(), ROOT, partition_id, generation)
+    await pass_over_numbers(coordinator, Drawn(), ROOT, partition_id, generation, SESSION)
 
 
 async def begin(world: World) -> list[dict[PartitionId, Generation]]:
@@ -72,7 +72,7 @@ def test_a_server_opens_its_partitions_under_the_raised_generations() -> None:
         assert await world.ask(allocate_client_id) == 1
         await world.ask(pass_over, ONE, first[ONE])
         await settled()
-        assert told == [first, {each: Generation(first[each] + RISE) for each in first}]
+        assert told == [first, dict.fromkeys(first, Generation(SESSION))]
         assert await world.ask(allocate_client_id) == NEXT + 1
         assert await world.ask(allocate_server_id) == NEXT + 1
 
@@ -96,7 +96,7 @@ def test_of_servers_that_do_it_at_once_one_raises_the_generations(seed: int) -> 
     async def story(world: World) -> None:
         (first,) = await begin(world)
         await asyncio.gather(*(world.ask(pass_over, each, first[each]) for each in first))
-        assert generations(world) == {Generation(each + RISE) for each in first.values()}
+        assert generations(world) == {Generation(SESSION)}
         assert await world.ask(allocate_client_id) in (NEXT, 2 * NEXT - 1)
 
     simulate(story, seed)
@@ -132,10 +132,14 @@ def test_cut_short_at_any_call_it_is_repeated_and_raises_generations_once(
         with pytest.raises(CoordinatorLostError):
             await world.run(cut_short)
         await world.ask(pass_over, ONE, first[ONE])
-        assert generations(world) == {Generation(each + RISE) for each in first.values()}
+        assert generations(world) == {Generation(SESSION)}
         assert await world.ask(allocate_client_id) in (NEXT, 2 * NEXT - 1)
 
     simulate(story)
+
+
+async def pass_over_as_drawn(generation: Generation, session: SessionId, host: Host) -> None:
+    await pass_over_numbers(host.coordinator, host.random, ROOT, ONE, generation, session)
 
 
 def test_a_backup_that_is_put_back_twice_leads_to_other_numbers_each_time() -> None:
@@ -143,14 +147,11 @@ def test_a_backup_that_is_put_back_twice_leads_to_other_numbers_each_time() -> N
         (first,) = await begin(world)
         backup = {path: node.data for path, node in world.nodes(ROOT).items() if node.data}
         seen: set[tuple[int, ...]] = set()
-        for _ in range(5):
+        for session in range(SESSION, 6 * SESSION, SESSION):
             for path, data in backup.items():
                 world.service.apply(partial(Tree.write, path=path, data=data, version=ANY_VERSION))
 
-            async def pass_over_as_drawn(host: Host) -> None:
-                await pass_over_numbers(host.coordinator, host.random, ROOT, ONE, first[ONE])
-
-            await world.run(pass_over_as_drawn)
+            await world.run(partial(pass_over_as_drawn, first[ONE], SessionId(session)))
             seen.add((await world.ask(allocate_client_id), *sorted(generations(world))))
         assert len(seen) == 5
 

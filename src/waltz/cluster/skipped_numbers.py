@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from waltz.cluster.partition_metadata import PartitionMetadata
+from waltz.cluster.partition_metadata import SESSION_CLIMB, PartitionMetadata, is_set_back
 from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.errors import ConfigurationError
 from waltz.types import Generation, PartitionId, SessionId
@@ -17,8 +17,8 @@ GENERATIONS_SKIPPED: Final = 1_000
 """Generations passed over: appends of former clients carry lower ones, and are refused."""
 
 NUMBERS_DRAWN: Final = 2**20
-"""Further numbers passed over, at most: a number below this is drawn each time that a coordinator
-was set back. One backup may be put back twice, and the numbers above the first gap are used."""
+"""Further IDs passed over, at most: a number below this is drawn each time that a coordinator was
+set back. One backup may be put back twice, and the IDs above the first gap are used."""
 
 GENERATIONS_RISEN: Final = GENERATIONS_SKIPPED // 2
 """A rise of a generation by at least this number tells a client that generations were passed over:
@@ -46,31 +46,29 @@ def raised(number: int, skipped: int, what: str) -> int:
     return number + skipped
 
 
-def shows_set_back(
-    generation_before: Generation, last: SessionId, following: PartitionMetadata
-) -> bool:
-    """Return whether a server that is about to open the session of `following` knows that the
-    coordinator was set back, and that nobody has passed over its numbers since.
+def shows_set_back(following: PartitionMetadata) -> bool:
+    """Return whether a server that is about to open the session of `following` has to pass over
+    numbers first: the session's number shows that the coordinator was set back, and the generation
+    is too far below it for the numbers to have been passed over since.
 
-    The session's number tells the first: it is one above `last`, the number that the coordinator
-    has, unless replicas have promised sessions that the coordinator does not know. The generation
-    tells the second: it is far above `generation_before`, under which the partition was opened
-    before, if numbers were passed over.
+    A session above NUMBER_MAX - SESSION_CLIMB shows nothing, as no generation can come up to it.
     """
-    has_climbed = following.session_id > last + 1
-    return has_climbed and following.generation < generation_before + GENERATIONS_SKIPPED
+    session_id = following.session_id
+    if not is_set_back(following) or session_id > NUMBER_MAX - SESSION_CLIMB:
+        return False
+    return session_id - following.generation > SESSION_CLIMB // 2
 
 
 def skipped_generations(
     assignment: PartitionAssignment,
     partition_id: PartitionId,
     generation: Generation,
-    drawn: int,
+    session_id: SessionId,
 ) -> PartitionAssignment | None:
-    """Return the assignment with all generations raised, by `drawn` more than they have to be;
-    None: this partition is not assigned under `generation` any more, so that somebody else has
-    assigned it, or has raised them. Raises ConfigurationError: there are no generations left."""
-    skipped = GENERATIONS_SKIPPED + drawn
+    """Return the assignment with all generations raised, to `session_id` at least, which is above
+    whatever was raised so before; None: this partition is not assigned under `generation` any more,
+    so that somebody else has assigned it, or has raised them. Raises ConfigurationError: there are
+    no generations left."""
     found = [held[partition_id] for held in assignment.servers.values() if partition_id in held]
     if found != [generation]:
         return None
@@ -79,7 +77,12 @@ def skipped_generations(
         assignment.partition_count,
         {
             server_id: {
-                each: Generation(raised(last, skipped, f"generations of partition {each}"))
+                each: Generation(
+                    max(
+                        raised(last, GENERATIONS_SKIPPED, f"generations of partition {each}"),
+                        session_id,
+                    )
+                )
                 for each, last in held.items()
             }
             for server_id, held in assignment.servers.items()

@@ -20,7 +20,7 @@ from waltz.cluster.skipped_numbers import (
 from waltz.cluster.store_params import decode_counter, encode_counter
 from waltz.errors import VersionConflictError
 from waltz.host import Coordinator, Random
-from waltz.types import Generation, PartitionId
+from waltz.types import Generation, PartitionId, SessionId
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +31,12 @@ async def pass_over_numbers(
     root: str,
     partition_id: PartitionId,
     generation: Generation,
+    session_id: SessionId,
 ) -> None:
-    """Raise the counters of client and server IDs, then the generations of all partitions, if the
-    partition is still assigned under `generation`: else somebody has done it, or the partition is
-    another server's. All are raised by one number more, which `random` draws.
+    """Raise the counters of client and server IDs, then the generations of all partitions, to
+    `session_id` at least, if the partition is still assigned under `generation`: else somebody has
+    done it, or the partition is another server's. `random` draws how many more IDs are passed over
+    than have to be.
 
     Of several servers that do it at once, each may raise the counters, and one the generations.
     Raises ConfigurationError: there are no numbers left; NoNodeError: there is no cluster;
@@ -46,7 +48,7 @@ async def pass_over_numbers(
     while True:
         node = await coordinator.read(paths.server_descriptors)
         assignment = PartitionAssignment.decode(node.data or b"")
-        skipped = skipped_generations(assignment, partition_id, generation, drawn)
+        skipped = skipped_generations(assignment, partition_id, generation, session_id)
         if skipped is None:
             return
         if not are_raised:

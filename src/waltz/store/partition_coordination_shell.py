@@ -34,7 +34,7 @@ from waltz.store.requests import (
     MetadataWritten,
 )
 from waltz.store.session_keeper import ReplicasAssigned
-from waltz.types import NO_SESSION, Generation, PartitionId, ReplicaId
+from waltz.types import PartitionId, ReplicaId
 
 CoordinatorEvent: TypeAlias = MetadataEvent | ReplicasAssigned
 
@@ -61,10 +61,6 @@ class PartitionCoordination:
         self._partition_id = partition_id
         self._paths = ClusterPaths(root)
         self._put = put
-        self._found: PartitionMetadata | None = None
-        """The metadata as it was read first, before this generation of the partition wrote it."""
-        self._last = NO_SESSION
-        """The session that the metadata named when it was read last."""
 
     async def read_metadata(self, delay_seconds: float) -> None:
         """Read the metadata, which is created if there is none, and the assignment."""
@@ -78,8 +74,6 @@ class PartitionCoordination:
             log.warning("metadata_unreadable partition=%d error=%s", self._partition_id, error)
             self._put(MetadataReadFailed(str(error)))
             return
-        self._found = self._found or metadata
-        self._last = metadata.session_id
         self._put(MetadataRead(metadata, node.version, assigned))
 
     async def _metadata_node(self) -> Node:
@@ -97,14 +91,9 @@ class PartitionCoordination:
 
     async def write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
         """Replace the metadata if it still has `version`. If the session's number shows that the
-        coordinator was set back, the numbers that it may have given since are passed over first,
-        and the session is left to the server that then opens the partition under a higher
-        generation."""
+        coordinator was set back, the numbers that it may have given since are then passed over, and
+        the session is left to the server that opens the partition under a higher generation."""
         path = self._paths.partition_metadata(self._partition_id)
-        found = self._found or NEW_PARTITION
-        if shows_set_back(found.generation, self._last, metadata):
-            await self._pass_over_numbers(metadata.generation)
-            return
         try:
             written = await self._host.coordinator.write(
                 path, metadata.encode(self._partition_id), version=version
@@ -113,9 +102,14 @@ class PartitionCoordination:
             log.info("metadata_not_written partition=%d error=%s", self._partition_id, error)
             self._put(MetadataWriteFailed(str(error)))
             return
+        # Only now: replicas that promise sessions in order give no sign of it again, and this
+        # number is what tells the next server that the metadata's replica states are old.
+        if shows_set_back(metadata):
+            await self._pass_over_numbers(metadata)
+            return
         self._put(MetadataWritten(written))
 
-    async def _pass_over_numbers(self, generation: Generation) -> None:
+    async def _pass_over_numbers(self, metadata: PartitionMetadata) -> None:
         reason = "the coordinator was set back: the partition waits for a higher generation"
         try:
             await pass_over_numbers(
@@ -123,7 +117,8 @@ class PartitionCoordination:
                 self._host.random,
                 self._paths.root,
                 self._partition_id,
-                generation,
+                metadata.generation,
+                metadata.session_id,
             )
         except (UnavailableError, CoordinationError, ProtocolError, ConfigurationError) as error:
             reason = str(error)

@@ -84,14 +84,14 @@ def put_back(
     """Restore the partitions' nodes, counters and generations as they were once, and return the
     paths of those that differed. Nothing is restored if `set_back` would leave a partition out, if
     no partition has had a session since, or if there are more partitions now."""
-    tree, path = coordinator.tree, ClusterPaths().server_descriptors
+    tree, assigned = coordinator.tree, ClusterPaths().server_descriptors
     present = partition_entries(tree)
     old = [each for each, data in entries.items() if data != present.get(each)]
-    then = PartitionAssignment.decode(numbers[path])
-    now = PartitionAssignment.decode(tree.read(path).data or b"")
+    then = PartitionAssignment.decode(numbers[assigned])
+    now = PartitionAssignment.decode(tree.read(assigned).data or b"")
     if (
-        not old
-        or entries.keys() != present.keys()
+        entries.keys() != present.keys()
+        or all(_session(path, entries[path]) == _session(path, present[path]) for path in entries)
         or now.partition_count != then.partition_count
         or not all(_may_be_put_back(tree, each, entries[each]) for each in old)
     ):
@@ -99,6 +99,10 @@ def put_back(
     for each, data in numbers.items():
         _write(coordinator, each, data)
     return set_back(coordinator, entries)
+
+
+def _session(path: str, data: bytes) -> SessionId:
+    return PartitionMetadata.decode(data, PartitionId(int(path.rpartition("/")[2]))).session_id
 
 
 def are_opened(tree: Tree) -> bool:
