@@ -1,12 +1,13 @@
-"""Certificates for tests: made by the product's own throw-away CA, as files."""
+"""Certificates for tests: made by the product's own CA, as files."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from waltz.system.certificates import TLS_TRIAL_DAYS, ThrowAwayAuthority
+from waltz.system.certificates import Authority, Identity
 from waltz.types import TlsSettings
 
 _NUMBERS = itertools.count()
@@ -15,15 +16,18 @@ _NUMBERS = itertools.count()
 class TlsFiles:
     """A CA in a directory of its own below `directory`."""
 
-    def __init__(self, directory: Path, *, days: float = TLS_TRIAL_DAYS) -> None:
+    def __init__(self, directory: Path, *, days_ago: int = 0) -> None:
+        """Its certificates were made `days_ago`, and are valid for a year from then on."""
         self.directory = directory / f"tls-{next(_NUMBERS)}"
         self.directory.mkdir()
-        self._authority = ThrowAwayAuthority(days=days)
-        self.authorities = self._write("ca.pem", self._authority.certificate)
+        self._made_at = datetime.now(UTC) - timedelta(days=days_ago)
+        self._authority = Authority.create("tests", "tests", now=self._made_at, days=3650)
+        self.authorities = self._write("ca.pem", self._authority.pair.certificate)
 
     def issue(self, name: str, *hosts: str) -> str:
         """Write certificate and key for `hosts` into one file, whose path is returned."""
-        pair = self._authority.issue(name, hosts)
+        identity = Identity(name, hosts, f"spiffe://tests/{name}", accepts=True)
+        pair = self._authority.issue(identity, now=self._made_at, days=365)
         return self._write(f"{name}-{next(_NUMBERS)}.pem", pair.certificate + pair.key)
 
     def peer(self, *hosts: str) -> TlsSettings:

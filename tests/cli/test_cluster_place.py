@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,8 +12,6 @@ from click.testing import CliRunner, Result
 from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.trial_directory import (
     TLS_DIRECTORY,
-    forget_trial_certificates,
-    make_trial_certificates,
     plan_cluster,
     write_cluster_file,
 )
@@ -103,17 +102,16 @@ def test_the_directory_here_is_the_last_that_is_looked_at(tmp_path: Path) -> Non
     for remedy in ("--cluster", "--zookeeper", "-c FILE", "WALTZ_CLUSTER", "waltz-data"):
         assert remedy in str(done.exception)
     directory = tmp_path / "waltz-data"
-    (directory / TLS_DIRECTORY).mkdir(parents=True)
+    directory.mkdir()
     cluster = plan_cluster(
         name="c", cluster_key="k", host="127.0.0.1", port=0, servers=1, partitions=1
     )
     write_cluster_file(directory, cluster, ready=True, processes=[])
     assert place() == ClusterPlace(cluster.coordinator, TlsSettings())
-    make_trial_certificates(directory, cluster)
+    cluster = replace(cluster, speaks_tls=True)
+    write_cluster_file(directory, cluster, ready=True, processes=[])
     assert place().tls.authorities == str(Path("waltz-data") / TLS_DIRECTORY / "ca.pem")
     assert place("--tls-ca", "own.pem").tls == TlsSettings(authorities="own.pem")
-    forget_trial_certificates(directory)
-    assert place().tls == TlsSettings()
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:

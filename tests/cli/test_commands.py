@@ -18,6 +18,7 @@ import pytest
 from tests.shares import one_in
 from tests.storage.inspected import our_files, write_files
 from waltz.cli.admin import SERVER_PLACES, STORAGE_PLACES
+from waltz.cli.certs_group import PLACES as CERTS
 from waltz.cli.cluster_group import PLACES as CLUSTER
 from waltz.cli.commands import PLACES, waltz
 from waltz.cli.disk_group import PLACES as DISK
@@ -56,7 +57,7 @@ FILES = ("numpy",)
 FILES_SHOWN = ("numpy", "rich")
 LOOP_SHOWN = ("asyncio", "rich")
 ROWS = (
-    Row("up", "--help", 54, LOOP_SHOWN),
+    Row("up", "--help", 56, LOOP_SHOWN),
     Row("status", AT, 89, LOOP),
     Row("top", AT, 112, LOOP),
     Row("console", "--help", 105, LOOP),
@@ -120,6 +121,10 @@ ROWS = (
     Row("consumers list", AT, 90, LOOP),
     Row("consumers show", f"{AT} orders", 90, LOOP),
     Row("consumers forget", f"{AT} orders --yes", 60, LOOP),
+    Row("certs init", "--help", 20, NOTHING),
+    Row("certs issue", "--help", 20, NOTHING),
+    Row("certs renew", "--help", 20, NOTHING),
+    Row("certs show", "--help", 20, NOTHING),
     Row("attest keygen", "--help", 20, NOTHING),
     Row("attest run", "--help", 20, NOTHING),
     Row("attest check", "--help", 60, LOOP),
@@ -136,14 +141,14 @@ ROWS = (
     Row("restore storage", "--help", 107, RECORDS),
     Row("restore drill", "--help", 105, RECORDS),
     Row("restore partition", "--help", 121, RECORDS),
-    Row("clone", "--help", 111, ("asyncio", "numpy", "rich")),
+    Row("clone", "--help", 113, ("asyncio", "numpy", "rich")),
 )
 """A row per command. What a command imports to show its answer comes later; those that start
 processes, and those that need a whole cluster to connect to, are called with `--help`."""
 
 GROUPS = (
-    "admin", "admin server", "admin storage", "archive", "attest", "cluster", "disk", "parked",
-    "pipeline", "restore",
+    "admin", "admin server", "admin storage", "archive", "attest", "certs", "cluster", "disk",
+    "parked", "pipeline", "restore",
 )  # fmt: skip
 
 UNTIL_IT_CONNECTS = """
@@ -206,7 +211,8 @@ def test_each_command_is_where_the_list_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "places", [PLACES, CLUSTER, DISK, LOCKS, POLICY, RESTORE, STORAGE_PLACES, SERVER_PLACES]
+    "places",
+    [PLACES, CERTS, CLUSTER, DISK, LOCKS, POLICY, RESTORE, STORAGE_PLACES, SERVER_PLACES],
 )
 def test_each_line_of_a_list_is_how_its_command_describes_itself(
     places: Mapping[str, CommandPlace],

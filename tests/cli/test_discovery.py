@@ -22,7 +22,7 @@ from tests.clusters import (
     running_server,
     wait_until,
 )
-from waltz.cli.trial_directory import choose_ports, trial_client_tls
+from waltz.cli.trial_directory import choose_ports, read_cluster_file, trial_client_tls
 from waltz.operators.questions_shell import find_coordinator
 from waltz.system.real_host import real_coordinator, real_host
 from waltz.types import Address, ServersAddress, TlsSettings
@@ -166,7 +166,7 @@ def test_a_cluster_replaced_behind_the_same_address_is_recognised(tmp_path: Path
 def test_servers_are_found_over_tls(tmp_path: Path) -> None:
     """LC-02: the same, with certificates for the name of the host."""
     with running_cluster(tmp_path / "tls", "--partitions", "1", "--tls") as cluster:
-        tls = trial_client_tls(tmp_path / "tls")
+        tls = trial_client_tls(tmp_path / "tls", read_cluster_file(tmp_path / "tls"))
         assert isinstance(tls, TlsSettings)
         (server,) = [
             each["server"]

@@ -81,7 +81,7 @@ def test_who_cannot_show_a_certificate_is_told_why(secured: RunningCluster, show
 
 
 @pytest.mark.long
-def test_a_client_of_another_start_is_refused(secured: RunningCluster, tmp_path: Path) -> None:
+def test_a_client_of_another_cluster_is_refused(secured: RunningCluster, tmp_path: Path) -> None:
     with running_cluster(tmp_path / "other", "--partitions", "1", "--tls") as other:
         shutil.copytree(other.directory / "tls", tmp_path / "tls")
     done = run_waltz(
@@ -92,19 +92,24 @@ def test_a_client_of_another_start_is_refused(secured: RunningCluster, tmp_path:
     assert "its certificate is signed by none of the CAs in" in done.stderr
 
 
-def test_without_the_option_the_next_start_is_plain_again(tmp_path: Path) -> None:
+def test_the_next_start_has_the_same_certificates_unless_it_is_told_to_speak_plain(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "waltz-data"
     with running_cluster(directory, "--partitions", "1", "--tls"):
-        assert sorted(path.name for path in (directory / "tls").iterdir()) == [
-            "ca.pem",
-            "client.pem",
-            "node.pem",
-        ]
-        assert all(path.stat().st_mode & 0o77 == 0 for path in (directory / "tls").iterdir())
+        files = {path.name: path.read_bytes() for path in (directory / "tls").iterdir()}
+        assert sorted(files) == ["ca.key.pem", "ca.pem", "client.pem", "node.pem"]
+        shutil.copytree(directory / "tls", tmp_path / "of-a-client")
     with running_cluster(directory) as cluster:
+        assert {path.name: path.read_bytes() for path in (directory / "tls").iterdir()} == files
+        kept = [f"--tls-ca={tmp_path}/of-a-client/ca.pem"]
+        kept += [f"--tls-cert={tmp_path}/of-a-client/client.pem"]
+        done = run_waltz("status", "--cluster", cluster.coordinator, *kept, "--json")
+        assert json.loads(done.stdout)["healthy"], done.stderr
+    with running_cluster(directory, "--no-tls"):
         done = run_waltz("status", "--json", cwd=tmp_path)
         assert json.loads(done.stdout)["healthy"], done.stderr
-        assert cluster.coordinator
+    assert {path.name: path.read_bytes() for path in (directory / "tls").iterdir()} == files
 
 
 def storage_process(cluster: OperatedCluster, name: str, tls: TlsSettings) -> list[str]:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.clusters import run_waltz, running_cluster, start_cluster, wait_until
 from waltz.cli.trial_directory import ClusterFile, ServerPlace, StoragePlace
-from waltz.cli.up import open_ports
+from waltz.cli.up import open_ports, refuse_open_ports
+from waltz.errors import ConfigurationError
 from waltz.types import Address, ZooKeeperAddress
 
 pytestmark = pytest.mark.processes
@@ -54,11 +55,17 @@ def test_what_other_machines_reach_and_believes_everybody_is_told(
     cluster = ClusterFile(
         "c", "key", 1, ZooKeeperAddress((at,), "/waltz") if runs_zookeeper else at,
         (StoragePlace("s", Address(host, 7102), Address(host, 7103)),),
-        (ServerPlace("v", Address(host, 7101)),), runs_zookeeper,
+        (ServerPlace("v", Address(host, 7101)),), runs_zookeeper, has_tls,
     )  # fmt: skip
-    lines = open_ports(cluster, has_tls=has_tls)
+    lines = open_ports(cluster)
     assert len(lines) == len(told)
     assert all(line.startswith(start) for line, start in zip(lines, told, strict=True))
+    refuse_open_ports(cluster, is_open=True)
+    if told:
+        with pytest.raises(ConfigurationError, match=r"give --open-to-anyone"):
+            refuse_open_ports(cluster, is_open=False)
+    else:
+        refuse_open_ports(cluster, is_open=False)
 
 
 def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:

@@ -188,6 +188,13 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
     "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "src/waltz/cli/certificate_directory.py:NAME": (repeated("a"), repeated(".")),
+    "src/waltz/cli/certs.py:DOMAIN": (repeated("a"),),
+    "src/waltz/cli/certs.py:HOST": (
+        repeated("a"), repeated("a."), repeated("a" * 63 + "."), framed("a", "-"),
+    ),
+    "src/waltz/cli/certs.py:HostType": (repeated("1"), repeated(".")),
+    "src/waltz/cli/certs.py:URI": (repeated("a"), framed("a://", "a"), repeated("a://")),
     "src/waltz/cli/explain_context.py:REQUEST_ID_WITH_NAMES": (
         repeated("client_id"), framed("client_id=", "1"), repeated("client_id=1, "),
     ),
@@ -216,6 +223,9 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
+    "src/waltz/spark/pipelines/definition.py:BUCKET": (
+        repeated("a"), framed("s3://", "a"), framed("s3://a/", "a"), framed("s3://a", "/"),
+    ),
     "src/waltz/spark/pipelines/definition.py:SCHEME": (
         repeated("a"), framed("a:", "\n"), repeated("a:"),
     ),

@@ -121,7 +121,7 @@ def test_a_certificate_is_for_the_name_that_was_resolved(run: Run, tls_files: Tl
 
 
 def test_an_expired_certificate_is_refused(run: Run, tmp_path: Path) -> None:
-    expired = TlsFiles(tmp_path, days=-10)
+    expired = TlsFiles(tmp_path, days_ago=400)
     settings = expired.peer()
     assert "its certificate has expired; renew it" in refusal(run, settings, settings)
 

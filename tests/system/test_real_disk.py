@@ -16,7 +16,7 @@ import pytest
 
 from waltz.errors import DirectoryInUseError
 from waltz.system import real_disk as disk_module
-from waltz.system.real_disk import RealDisk, tell_of_open_files
+from waltz.system.real_disk import RealDisk, owner_only, tell_of_open_files
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -245,6 +245,20 @@ def test_what_is_made_is_the_owners_alone_whatever_the_umask(tmp_path: Path) -> 
         os.umask(before)
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "made" / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_opener_makes_files_for_their_owner_and_changes_no_mode(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.touch()
+    old.chmod(0o644)
+    before = os.umask(0)
+    try:
+        for path in (old, new):
+            with open(path, "ab", opener=owner_only) as file:
+                file.write(b"x")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (old, new)] == [0o644, 0o600]
 
 
 def test_files_that_others_may_read_are_told_and_left_as_they_are(

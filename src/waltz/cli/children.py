@@ -16,6 +16,7 @@ from pathlib import Path
 
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
+from waltz.system.real_disk import owner_only
 
 RESTART_SECONDS_MIN = 0.2
 RESTART_SECONDS_MAX = 5.0
@@ -42,7 +43,11 @@ class Child:
         """Start the process; `ready` is set once it reports so."""
         self.ready.clear()
         with contextlib.ExitStack() as files:
-            log = None if self.log is None else files.enter_context(self.log.open("ab"))
+            log = (
+                None
+                if self.log is None
+                else files.enter_context(open(self.log, "ab", opener=owner_only))
+            )
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",

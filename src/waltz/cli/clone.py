@@ -9,7 +9,9 @@ import click
 from waltz.cli.restore_cluster import START_OVER, show_restored
 from waltz.cli.restore_points import PointWish, point_options
 from waltz.cli.restore_trial import FIRST_PORT, restore_trial
-from waltz.cli.up import up
+from waltz.cli.up import OPEN_TEXT, OPEN_TO_ANYONE, up
+from waltz.errors import ConfigurationError
+from waltz.types import is_local
 
 
 @click.command()
@@ -23,6 +25,8 @@ from waltz.cli.up import up
     help="Directory of the clone, empty or new.",
 )
 @click.option("--name", help="Name of the clone; default: that of the archived cluster.")
+@click.option("--tls/--no-tls", default=None, help="Start it with TLS, and a CA of its own.")
+@click.option(OPEN_TO_ANYONE, "is_open", is_flag=True, help=OPEN_TEXT)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -49,6 +53,8 @@ def clone(
     allow_empty: bool,
     directory: Path,
     name: str | None,
+    tls: bool | None,
+    is_open: bool,
     host: str,
     port: int,
     start_over: bool,
@@ -61,6 +67,11 @@ def clone(
     ARCHIVE is file:///directory or s3://bucket/prefix. The clone has a new cluster key, so that no
     client of the archived cluster takes it for that one. `waltz up` starts it again later.
     """
+    if start and not (tls or is_open or is_local(host)):
+        raise ConfigurationError(
+            f"every process that reaches {host} could read, write and remove everything: give"
+            f" --tls, or --no-start, or, if that is wanted, {OPEN_TO_ANYONE}"
+        )
     restored = restore_trial(
         archive,
         wish,
@@ -80,4 +91,6 @@ def clone(
             has_console=has_console,
             end_with_stdin=end_with_stdin,
             port=port,
+            tls=tls,
+            is_open=is_open,
         )

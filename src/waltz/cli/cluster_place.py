@@ -212,8 +212,9 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
     if given is not None:
         return ClusterPlace(given, tls)
     if (DEFAULT_DIRECTORY / FILE_NAME).exists():
-        found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY)
-        return ClusterPlace(read_cluster_file(DEFAULT_DIRECTORY).coordinator, found or tls)
+        cluster = read_cluster_file(DEFAULT_DIRECTORY)
+        found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY, cluster)
+        return ClusterPlace(cluster.coordinator, found or tls)
     raise ConfigurationError(
         f"no cluster given: pass {CLUSTER_OPTION} host:port, --zookeeper host:port/root or -c FILE,"
         f" set {ENVIRONMENT}, or run in the directory that holds {DEFAULT_DIRECTORY}"

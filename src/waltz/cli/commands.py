@@ -86,6 +86,9 @@ PLACES: Final = {
     "policy": CommandPlace(
         "waltz.cli.policy_group", "policy", "Check who may do what, by a policy file."
     ),
+    "certs": CommandPlace(
+        "waltz.cli.certs_group", "certs", "Keep a small CA: issue, renew and show certificates."
+    ),
     "parked": CommandPlace(
         "waltz.cli.parked", "parked", "Show transactions that could not be applied, and skip them."
     ),

@@ -8,7 +8,7 @@
       zookeeper/           its ZooKeeper's configuration and data
       storage-1/ …         one storage directory per node
       logs/storage-1.log … what each process said
-      tls/ca.pem node.pem client.pem   only under `--tls`: certificates of this start
+      tls/                 under `--tls`: its CA, with certificates for processes and for clients
 
 Addresses are chosen once, when the directory is created: the cluster's metadata names storage nodes
 by them.
@@ -41,6 +41,8 @@ FILE_NAME = "cluster.json"
 RESTORING_NAME = "restoring.json"
 FORMAT_VERSION = 1
 TLS_DIRECTORY = "tls"
+CLIENT: Final = "client"
+"""The name of the certificate for clients."""
 STORAGE_NODES = 3
 FREE_PORT_MIN = 10_000
 FREE_PORT_MAX = 32_000
@@ -76,6 +78,8 @@ class ClusterFile:
     servers: tuple[ServerPlace, ...]
     runs_zookeeper: bool = False
     """Whether the ZooKeeper at `coordinator` is the cluster's own."""
+    speaks_tls: bool = False
+    """Whether its processes spoke TLS at the last start, which the next one does, too."""
 
     @property
     def root(self) -> str:
@@ -90,6 +94,7 @@ class ClusterFile:
             "partition_count": self.partition_count,
             "coordinator": str(self.coordinator),
             "runs_zookeeper": self.runs_zookeeper,
+            "tls": self.speaks_tls,
             "storages": [
                 {"name": s.name, "address": str(s.address), "admin": str(s.admin_address)}
                 for s in self.storages
@@ -115,9 +120,9 @@ class ClusterFile:
                 for s in value["storages"]
             ),
             tuple(ServerPlace(s["name"], Address.parse(s["address"])) for s in value["servers"]),
-            bool(
-                value.get("runs_zookeeper", False)
-            ),  # a directory of an earlier release has no such entry
+            # A directory of an earlier release has no such entries.
+            bool(value.get("runs_zookeeper", False)),
+            bool(value.get("tls", False)),
         )
 
 
@@ -163,8 +168,11 @@ def write_unfinished(directory: Path, cluster: ClusterFile) -> None:
 
 
 def _write_file(directory: Path, name: str, value: dict[str, Any]) -> None:
+    from waltz.system.real_disk import owner_only
+
     temporary = directory / f"{name}.new"
-    with temporary.open("w") as file:
+    temporary.unlink(missing_ok=True)  # it would keep its mode
+    with open(temporary, "x", opener=owner_only) as file:
         json.dump(value, file, indent=2)
         file.write("\n")
         file.flush()
@@ -174,7 +182,9 @@ def _write_file(directory: Path, name: str, value: dict[str, Any]) -> None:
 
 def lock_directory(directory: Path) -> Callable[[], None]:
     """Take the directory for this process. Raises DirectoryInUseError."""
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    from waltz.system.real_disk import FILE_MODE
+
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -192,8 +202,10 @@ def prepare_directory(directory: Path) -> bool:
     Raises ConfigurationError: not a directory, not writable, or something else's. Nothing in it is
     touched then.
     """
+    from waltz.system.real_disk import DIRECTORY_MODE
+
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         names = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise ConfigurationError(
@@ -216,54 +228,16 @@ def prepare_directory(directory: Path) -> bool:
     return False
 
 
-def make_trial_certificates(directory: Path, cluster: ClusterFile) -> TlsSettings:
-    """Make a CA for this start, one certificate for the processes and one for clients.
-
-    Returns the certificate and the CA that the processes use. The CA's key is stored nowhere.
-    """
-    from waltz.system.certificates import ThrowAwayAuthority
-
-    authority = ThrowAwayAuthority()
-    addresses = [
-        *(place.address for place in cluster.storages),
-        *(place.address for place in cluster.servers),
-    ]
-    hosts = {address.host for address in addresses} | {"localhost", "127.0.0.1"}
-    node = authority.issue("waltz up", sorted(hosts))
-    client = authority.issue("waltz client")
-    tls = directory / TLS_DIRECTORY
-    tls.mkdir(mode=0o700, exist_ok=True)
-    for name, content in (
-        ("ca.pem", authority.certificate),
-        ("node.pem", node.certificate + node.key),
-        ("client.pem", client.certificate + client.key),
-    ):
-        _write_secret(tls / name, content)
-    return TlsSettings(certificate=str(tls / "node.pem"), authorities=str(tls / "ca.pem"))
-
-
-def forget_trial_certificates(directory: Path) -> None:
-    """Delete the certificates: the cluster starts without TLS, and clients must not use it."""
-    for name in ("ca.pem", "node.pem", "client.pem"):
-        (directory / TLS_DIRECTORY / name).unlink(missing_ok=True)
-
-
-def trial_client_tls(directory: Path) -> TlsSettings | None:
+def trial_client_tls(directory: Path, cluster: ClusterFile) -> TlsSettings | None:
     """Return the TLS settings for clients of the cluster in `directory`; None if it runs without
     TLS."""
+    return trial_tls(directory, CLIENT) if cluster.speaks_tls else None
+
+
+def trial_tls(directory: Path, name: str) -> TlsSettings:
+    """Return the TLS settings of a process with the certificate of that name."""
     tls = directory / TLS_DIRECTORY
-    if not (tls / "ca.pem").exists():
-        return None
-    return TlsSettings(certificate=str(tls / "client.pem"), authorities=str(tls / "ca.pem"))
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """Replace the file in one step, readable by its owner only."""
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    temporary.touch(mode=0o600, exist_ok=False)
-    temporary.write_bytes(content)
-    temporary.rename(path)
+    return TlsSettings(certificate=str(tls / f"{name}.pem"), authorities=str(tls / "ca.pem"))
 
 
 def choose_ports(host: str, first: int, count: int) -> list[int]:

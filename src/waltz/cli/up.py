@@ -12,6 +12,7 @@ import contextlib
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -25,14 +26,14 @@ from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
 from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
 from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
+from waltz.cli.trial_certificates import trial_certificates
 from waltz.cli.trial_directory import (
     EMBEDDED,
+    TLS_DIRECTORY,
     ClusterFile,
     CoordinatorWish,
     choose_ports,
-    forget_trial_certificates,
     lock_directory,
-    make_trial_certificates,
     plan_cluster,
     prepare_directory,
     read_cluster_file,
@@ -52,6 +53,9 @@ DISK_FREE_BYTES_TRIAL: Final = 64 * 1024**2
 """Free disk space below which clusters of `waltz up` refuse appends: they run on people's own
 machines."""
 
+
+OPEN_TO_ANYONE: Final = "--open-to-anyone"
+OPEN_TEXT: Final = "Let other machines reach ports that trust every peer."
 
 CONSOLE: Final = "console"
 """The name and the role of the process that serves the cluster's pages."""
@@ -236,10 +240,13 @@ def open_layout(
     servers: int | None,
     partitions: int | None,
     wish: CoordinatorWish = EMBEDDED,
+    tls: bool | None = None,
+    is_open: bool = False,
 ) -> ClusterFile:
     """Return the directory's cluster, planned and created if there is none.
 
-    Raises ConfigurationError: the directory's cluster was created with other numbers. Only the
+    `tls` None: as at the last start. Raises ConfigurationError: the directory's cluster was created
+    with other numbers, or everybody would be believed, and it is not `is_open`. Only the
     coordinator knows the present number of partitions: `check_partitions`.
     """
     if not prepare_directory(directory):
@@ -252,6 +259,8 @@ def open_layout(
             partitions=partitions or 4,
             wish=wish,
         )
+        planned = replace(planned, speaks_tls=bool(tls))
+        refuse_open_ports(planned, is_open=is_open)
         write_cluster_file(directory, planned, ready=False, processes=[])
         for place in planned.storages:
             (directory / place.name).mkdir(mode=0o700)
@@ -267,6 +276,9 @@ def open_layout(
                 f"{directory} was created with {option} {found}, not {wanted}; leave the option"
                 " out, or give another --directory"
             )
+    if tls is not None:
+        cluster = replace(cluster, speaks_tls=tls)
+    refuse_open_ports(cluster, is_open=is_open)
     return cluster
 
 
@@ -317,9 +329,7 @@ async def run_cluster(
         await asyncio.wait([starting, *ending], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            show_cluster(
-                directory, cluster, has_tls=tls is not None, console_at=supervisor.console_at
-            )
+            show_cluster(directory, cluster, console_at=supervisor.console_at)
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
         else:
             starting.cancel()
@@ -364,12 +374,19 @@ async def describe_cluster(cluster: ClusterFile, tls: TlsSettings) -> int:
         await connection.close()
 
 
-def open_ports(cluster: ClusterFile, *, has_tls: bool) -> list[str]:
+def refuse_open_ports(cluster: ClusterFile, *, is_open: bool) -> None:
+    """Raise ConfigurationError if other machines reach a port that trusts every peer, unless that
+    is wanted."""
+    if not is_open and (lines := open_ports(cluster)):
+        raise ConfigurationError("; ".join([*lines, f"if that is wanted, give {OPEN_TO_ANYONE}"]))
+
+
+def open_ports(cluster: ClusterFile) -> list[str]:
     """Return a line for each port that other machines reach and that trusts every peer."""
     lines = []
     hosts = [place.address.host for place in cluster.storages]
     remedy = "create the cluster again with --host 127.0.0.1, where only this machine reaches it"
-    if not has_tls and any(not is_local(host) for host in hosts):
+    if not cluster.speaks_tls and any(not is_local(host) for host in hosts):
         lines.append(
             "every process that reaches this machine may read, write and remove everything: give"
             f" --tls, or {remedy}"
@@ -384,9 +401,7 @@ def open_ports(cluster: ClusterFile, *, has_tls: bool) -> list[str]:
     return lines
 
 
-def show_cluster(
-    directory: Path, cluster: ClusterFile, *, has_tls: bool, console_at: Address | None
-) -> None:
+def show_cluster(directory: Path, cluster: ClusterFile, *, console_at: Address | None) -> None:
     console.print(
         f"[bold]cluster {cluster.name}[/] is up: {cluster.partition_count} partitions,"
         f" {len(cluster.servers)} server(s), {len(cluster.storages)} storage nodes"
@@ -396,7 +411,10 @@ def show_cluster(
         console.print(f"  console at          http://{console_at}/")
     console.print(f"  files and logs in   {directory}")
     console.print("  Ctrl-C stops all of it")
-    for line in open_ports(cluster, has_tls=has_tls):
+    if cluster.speaks_tls:
+        tls = directory / TLS_DIRECTORY
+        console.print(f"  clients show        --tls-ca {tls}/ca.pem --tls-cert {tls}/client.pem")
+    for line in open_ports(cluster):
         console.print(f"  [bold red]{line}[/]")
 
 
@@ -425,7 +443,12 @@ def show_cluster(
     type=COORDINATOR,
     help="New: use the ZooKeeper at zookeeper://host:port/root.",
 )
-@click.option("--tls", is_flag=True, help="Speak TLS, with a throw-away CA; not to a ZooKeeper.")
+@click.option(
+    "--tls/--no-tls",
+    default=None,
+    help="Speak TLS, but to a ZooKeeper, with a CA of the directory (new: no; else as before).",
+)
+@click.option(OPEN_TO_ANYONE, "is_open", is_flag=True, help=OPEN_TEXT)
 @LOG_FORMAT_OPTION
 @click.option(
     "--console/--no-console",
@@ -444,7 +467,8 @@ def up(
     port: int,
     zookeeper: bool,
     coordinator: CoordinatorAddress | None,
-    tls: bool,
+    tls: bool | None,
+    is_open: bool,
     log_format: LogFormat,
     has_console: bool,
     end_with_stdin: bool,
@@ -452,7 +476,7 @@ def up(
     """Start a whole cluster on this machine, or start it again where it stopped.
 
     It consists of a coordinator, servers, and three storage nodes with a directory each. With --tls
-    its clients need the directory's tls/ca.pem and tls/client.pem, made anew at each start.
+    its clients need the directory's tls/ca.pem and tls/client.pem.
     --log-format is that of the logs in the directory, and of the coordinator's lines.
     """
     if zookeeper and coordinator is not None:
@@ -476,10 +500,14 @@ def up(
             servers=servers,
             partitions=partitions,
             wish=CoordinatorWish(zookeeper, coordinator),
+            tls=tls,
+            is_open=is_open,
         )
-        settings = make_trial_certificates(directory, cluster) if tls else None
-        if settings is None:
-            forget_trial_certificates(directory)
+        settings = (
+            trial_certificates(directory, cluster, now=datetime.now(UTC))
+            if cluster.speaks_tls
+            else None
+        )
         run_loop(
             run_cluster(
                 directory,

@@ -24,8 +24,13 @@ LOCKED_BYTES: Final = 128
 """The original locks its control file's header; with the same range each respects the other."""
 
 FILE_MODE: Final = 0o600
+"""The mode of new files. No umask widens it, and that of a file that exists is never changed."""
+
 DIRECTORY_MODE: Final = 0o700
-"""Only the owner may read records: no umask widens this mode."""
+"""The mode of new directories."""
+
+UMASK: Final = 0o077
+"""The umask of a process that creates files by itself, and so with these modes at most."""
 
 _FLOCK: Final = struct.Struct("@hhqqi0q")
 """`struct flock`: type, whence, start, length, owner."""
@@ -46,6 +51,11 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 
 
 _fallocate = _find_fallocate()
+
+
+def owner_only(path: str, flags: int) -> int:
+    """Open a file, and create it with its mode if `flags` say so: an `opener` for `open`."""
+    return os.open(path, flags, FILE_MODE)
 
 
 class RealFile:
@@ -132,7 +142,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return RealFile(os.open(path, flags, FILE_MODE), path)
+        return RealFile(owner_only(path, flags), path)
 
     def open_to_read(self, path: str) -> File:
         return RealFileToRead(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
+from waltz.system.real_disk import DIRECTORY_MODE, UMASK, owner_only
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address, Plain, TlsSettings
 
@@ -165,11 +166,11 @@ class ZooKeeperProcess:
     async def start(self) -> None:
         """Return once it serves requests. Raises ConfigurationError with the last words of its
         log."""
-        (self._directory / "data").mkdir(exist_ok=True)
-        (self._directory / "zoo.cfg").write_text(
-            configuration(self._directory / "data", self.address, self._more)
-        )
-        (self._directory / "log4j2.properties").write_text(LOGGING)
+        (self._directory / "data").mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        told = configuration(self._directory / "data", self.address, self._more)
+        for name, text in (("zoo.cfg", told), ("log4j2.properties", LOGGING)):
+            with open(self._directory / name, "w", opener=owner_only) as file:
+                file.write(text)
         self._stopping.clear()
         await self._begin()
 
@@ -220,20 +221,22 @@ class ZooKeeperProcess:
     async def _begin(self) -> None:
         parent = os.getpid()
 
-        def end_with_parent() -> None:
-            """In the child, before it becomes Java."""
+        def become_private_child() -> None:
+            """In the child, before it becomes Java, which cannot say with which mode it creates a
+            file."""
+            os.umask(UMASK)
             _libc.prctl(END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != parent:  # the parent ended before the kernel was asked
                 os._exit(1)
 
-        with self._log.open("ab") as log:
+        with open(self._log, "ab", opener=owner_only) as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=become_private_child,
             )
         try:
             async with asyncio.timeout(ZOOKEEPER_START_SECONDS_MAX):
