@@ -72,7 +72,8 @@ MEANINGS: Final[dict[str, str]] = {
     "client_cut_off": "The server has ended a client's connection.",
     "client_faulted": "A client has broken the protocol; its connection ends.",
     "client_id_not_allocated": "The coordinator gave no client ID for a client that asked.",
-    "client_id_renewed": "The client has another client ID, before its numbers end.",
+    "client_id_renewed": "The client has another client ID: the numbers of the last one end, or the"
+    " coordinator was set back.",
     "client_id_wanted": "The client needs another client ID and got none yet.",
     "client_idle": "A client has sent nothing for its idle time, not even a heartbeat.",
     "client_left": "A client has said farewell.",
@@ -119,6 +120,8 @@ MEANINGS: Final[dict[str, str]] = {
     "coordinator_suspended": "The connection to ZooKeeper is interrupted.",
     "coordinator_trouble": "Something of the cluster could not be read from the coordinator; it is"
     " read again.",
+    "coordinator_set_back": "Replicas know sessions that the coordinator does not: an older state"
+    " of it was put back. IDs and generations that it may have given since were passed over.",
     "damage_found": "A replica has damaged records, which other replicas are asked for.",
     "damage_not_repairable": "No replica can give the damaged records.",
     "damage_repaired": "The damaged records of a replica were put back.",
@@ -142,6 +145,8 @@ MEANINGS: Final[dict[str, str]] = {
     "metadata_unreadable": "A partition's metadata could not be read; it is read again.",
     "mount_changed": "A partition was mounted by the client, or is mounted no longer.",
     "no_client_id": "A server gave no client ID; another one is asked.",
+    "numbers_not_passed_over": "A server could not pass over the numbers of a coordinator that was"
+    " set back; the partition stays closed, and the server tries again.",
     "not_a_storage_node_of_the_cluster": "The coordinator does not know this storage node.",
     "not_resolved": "The name of a storage node could not be resolved.",
     "open_refused": "A server was refused: another cluster, or another number of partitions.",

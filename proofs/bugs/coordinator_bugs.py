@@ -1,4 +1,5 @@
-"""Seeded bugs of those who follow the coordinator: it was rebuilt, and they do not notice."""
+"""Seeded bugs of those who follow the coordinator: it was rebuilt or put back, and they do not
+notice."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from proofs.patches import Patch
 from waltz.cluster import cluster_shell
 from waltz.host import Host, Node
 from waltz.sim.simulated_coordinator import SimulatedCoordinator
+from waltz.store import partition_coordination_shell
 
 
 def _by_version_alone(follow: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,13 +33,21 @@ def _whatever_session(differs: Callable[..., bool]) -> Callable[..., bool]:
     return differing
 
 
+def _believes_the_numbers(_: Callable[..., bool]) -> Callable[..., bool]:
+    def shows_set_back(*_: object) -> bool:
+        """Whatever the sessions say, IDs and generations are taken for the newest."""
+        return False
+
+    return shows_set_back
+
+
 def _bug(name: str, caught: Scene, *patches: Patch) -> Bug:
     return Bug(
         name=name,
         breaks="I12 convergence",
         patches=patches,
         workloads=("append", "bank", "lock_contention"),
-        plans=("rebuilt_coordinator",),
+        plans=(caught.plan,),
         caught=caught,
     )
 
@@ -58,5 +68,10 @@ COORDINATOR_BUGS: Final[tuple[Bug, ...]] = (
         "a refused session is asked for again and again",
         Scene(4, "bank", "rebuilt_coordinator"),
         Patch(SimulatedCoordinator, "_begin_anew", forgotten),
+    ),
+    _bug(
+        "generations and client IDs of a coordinator that was put back are believed",
+        Scene(3, "append", "put_back"),
+        Patch(partition_coordination_shell, "shows_set_back", _believes_the_numbers),
     ),
 )

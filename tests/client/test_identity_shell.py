@@ -14,9 +14,13 @@ from waltz.client.appends import request_numbers
 from waltz.client.appends.request_numbers import SEQUENCE_NUMBERS_PER_CLIENT_ID
 from waltz.client.identity_shell import ClientIdentity
 from waltz.client.partitions.client_partition_events import ClientIdRunsOut
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.cluster.server_assignment import PartitionAssignment
+from waltz.cluster.skipping_shell import pass_over_numbers
+from waltz.errors import ClientClosedError
 from waltz.sim.knobs import turned
 from waltz.testing import InMemoryCluster
-from waltz.types import PartitionId
+from waltz.types import PartitionId, SessionId
 
 LAST = SEQUENCE_NUMBERS_PER_CLIENT_ID
 
@@ -135,3 +139,64 @@ def test_a_partition_that_comes_while_appends_are_held_holds_its_own(
                 assert await client.append(1, b"under the next") == 1
 
         asyncio.run(work())
+
+
+def test_a_client_that_doubts_its_client_id_sends_nothing_more_under_it() -> None:
+    """The second doubt comes while another client ID is being taken, and is of that one, too."""
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        client = cluster.open_client(Recorder())
+        before = client.client_id
+        for number in range(10):
+            client.append(0, b"%d" % number)
+
+        async def doubt() -> None:
+            client.engine.identity.doubt()
+            await asyncio.sleep(0)
+            client.engine.identity.doubt()
+
+        cluster._thread.call(doubt())
+        for number in range(10, 20):
+            client.append(0, b"%d" % number)
+        after = client.client_id
+        assert after == before + 2
+        found = logged(cluster, 0, 20)
+        assert [int(data) for data, _ in found] == [*range(20)]
+        ids = [int.from_bytes(request_id[:4], "big") for _, request_id in found]
+        assert ids == [before] * 10 + [after] * 10
+
+
+async def set_back(cluster: InMemoryCluster) -> None:
+    """Let a server pass over numbers, as if the coordinator had been set back."""
+    host, release = cluster._new_host()
+    path = ClusterPaths().server_descriptors
+    node = await host.coordinator.read(path)
+    (held,) = PartitionAssignment.decode(node.data or b"").servers.values()
+    generation = held[PartitionId(0)]
+    await pass_over_numbers(
+        host.coordinator, host.random, DEFAULT_ROOT, PartitionId(0), generation, SessionId(600_000)
+    )
+    await host.coordinator.close()
+    release()
+
+
+def test_a_coordinator_that_was_set_back_gives_a_client_another_client_id() -> None:
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        client = cluster.open_client(Recorder())
+        client.append(1, b"before")
+        cluster._thread.call(set_back(cluster))
+        wait_until(lambda: client.client_id > 1_000_000, "the client has no other client ID")
+        assert [client.append(each, b"after") for each in (0, 1)] == [0, 1]
+
+
+def test_a_client_that_keeps_its_client_id_ends_when_the_coordinator_was_set_back() -> None:
+    with InMemoryCluster(for_tests=True, partitions=2) as cluster:
+        client = cluster.open_client(Recorder(), keeps_client_id=True)
+        before = client.client_id
+        client.append(1, b"before")
+        cluster._thread.call(set_back(cluster))
+        wait_until(lambda: client.is_closed, "the client goes on")
+        with pytest.raises(ClientClosedError, match="the coordinator was set back"):
+            client.append(1, b"after")
+        with cluster.open_reader() as reader:
+            assert reader.high_water_mark(1) == 0
+        assert client.client_id == before

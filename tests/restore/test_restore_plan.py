@@ -19,11 +19,9 @@ from waltz.errors import ConfigurationError, RemoteProtocolError
 from waltz.restore.archived_cluster import archived_cluster
 from waltz.restore.points import AtMarks, Latest, Point, places
 from waltz.restore.restore_plan import (
-    NUMBER_MAX,
     RestorePlan,
     StorageWish,
     make_plan,
-    raised,
 )
 from waltz.types import PartitionId, ReplicaId, TransactionId
 
@@ -125,9 +123,3 @@ def test_the_same_restore_is_known_again_and_another_one_is_told_apart() -> None
     )
     one = (StorageWish(STORAGES[0], 7202, 1, (PartitionId(0), PartitionId(1))),)
     assert "its storage nodes is" in str(begun.difference(plan(archive, storages=one)))
-
-
-def test_ids_that_come_to_their_end_are_refused_before_anything_is_written() -> None:
-    assert raised(NUMBER_MAX - 1000, 1000, "IDs") == NUMBER_MAX
-    with pytest.raises(ConfigurationError, match="has given IDs up to"):
-        raised(NUMBER_MAX - 999, 1000, "IDs")

@@ -32,6 +32,7 @@ from waltz.sim.faults.kinds import (
     OldDisk,
     Partition,
     Pause,
+    PutBack,
     Reassignment,
     Rebuilt,
     Replay,
@@ -111,6 +112,7 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
         3,
     ),
     (SetBack(progress=0.1, names=("a",), seconds=1.0, pause_seconds=0.0), 1),
+    (PutBack(progress=0.1, names=("a",), seconds=1.0, moves=("a", "a"), pause_seconds=0.0), 1),
     (
         Rebuilt(
             progress=0.1,

@@ -33,6 +33,7 @@ from waltz.sim.faults.kinds import (
     OldDisk,
     Partition,
     Pause,
+    PutBack,
     Reassignment,
     Rebuilt,
     Replay,
@@ -58,6 +59,7 @@ from waltz.sim.faults.plans import (
     partial_partition,
     pauses,
     power_cut,
+    put_back,
     rebuilt_coordinator,
     rolling_restart,
     server_crash,
@@ -74,7 +76,7 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = FaultStage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
-ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Rebuilt, Forgery}
+ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Rebuilt, PutBack, Forgery}
 """What needs more machines than others have, somebody between them, or a stranger."""
 
 
@@ -254,6 +256,16 @@ def test_a_coordinator_is_rebuilt_without_servers_and_under_the_eyes_of_all_clie
     assert {type(fault) for fault in faults} == {Rebuilt, Crash}
     assert {(fault.names, fault.survivors) for fault in rebuilt} == {(SERVERS, CLIENTS)}
     assert {fault.refuses for fault in rebuilt} == {True, False}
+
+
+def test_a_coordinator_is_put_back_after_partitions_have_moved() -> None:
+    faults = drawn(put_back)
+    found = [fault for fault in faults if isinstance(fault, PutBack)]
+    assert {type(fault) for fault in faults} == {PutBack, Crash}
+    assert {fault.names for fault in found} == {SERVERS}
+    assert {len(fault.moves) for fault in found} == {1, 2, 3, 4, 5, 6}
+    assert {name for fault in found for name in fault.moves} == {*SERVERS}
+    assert PLANS["put_back"].server_count_min == 2
 
 
 def test_clocks_jump_both_ways_and_drift_both_ways() -> None:

@@ -130,6 +130,10 @@ class ClientOptions:
     lost the partition without knowing. It is believed only after it has reported so for this many
     seconds."""
 
+    keeps_client_id: bool = False
+    """Whether the client ends with ClientClosedError, rather than take another client ID, when the
+    coordinator was set back and may have given its ID to another client, too."""
+
     name: str = ""
     """The client's name for operators, such as `"orders"`; see docs/operating/consumers.md.
     `open_client` gives a client without one the file name of its program. A name proves nothing and

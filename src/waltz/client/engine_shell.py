@@ -35,6 +35,7 @@ from waltz.client.partitions.partition_runner_shell import PartitionRunner, Send
 from waltz.client.partitions.streams_shell import StreamSide
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.cluster.histories import Histories
+from waltz.cluster.skipped_numbers import GENERATIONS_RISEN
 from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import Connections
 from waltz.connections.discovery_shell import DiscoverySettings, source_for
@@ -55,11 +56,16 @@ from waltz.errors import (
     PartitionLeftError,
 )
 from waltz.host import Host
-from waltz.types import Generation, PartitionId, TransactionId
+from waltz.types import NO_GENERATION, Generation, PartitionId, TransactionId
 
 ANOTHER_LOOP = (
     "this client belongs to another event loop; open one in each loop, and in each process after"
     " the fork"
+)
+
+CLIENT_ID_DOUBTFUL = (
+    "the coordinator was set back, and may have given this client's ID to another client, too; open"
+    " another client, which gets another ID"
 )
 
 NOT_STARTED = (
@@ -331,7 +337,10 @@ class ClientEngine:
         if self._counts_from is None:
             self._counts_from = snapshot.partition_count
         if not self._is_started:
-            return  # called again once everything is there
+            # Called again once everything is there. The client ID is taken after this.
+            for partition_id, (_, generation) in snapshot.partitions.items():
+                self._generations.setdefault(partition_id, generation)
+            return
         self.submissions.partition_count = snapshot.partition_count
         for partition_id in map(PartitionId, range(snapshot.partition_count)):
             chosen = self._partitions is None or partition_id in self._partitions
@@ -359,7 +368,14 @@ class ClientEngine:
         self._stream_side.welcome(runner)
 
     def _raise_generation(self, partition_id: PartitionId, generation: Generation) -> None:
+        known = self._generations.get(partition_id, NO_GENERATION)
         self._generations[partition_id] = generation
+        if generation - known >= GENERATIONS_RISEN:
+            # Servers have passed over what the coordinator may have given twice; what it has given
+            # to this client before may be among it (docs/decisions/0060).
+            self.identity.doubt()
+            if self._options.keeps_client_id:
+                self._end(ClientClosedError(CLIENT_ID_DOUBTFUL))
         if partition_id in self.runners:
             self.runners[partition_id].mailbox.put(GenerationRaised(generation))
 

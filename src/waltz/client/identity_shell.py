@@ -3,7 +3,8 @@
 A client ID has 2^31 sequence numbers per partition. Before a partition has used them up the client
 takes another client ID, waits until every partition has a verdict on everything it has sent, and
 opens its streams anew: a connection speaks for one client ID, and a server keeps the order of one
-client ID only. See docs/decisions/0025-renewed-client-ids.md.
+client ID only. See docs/decisions/0025-renewed-client-ids.md. It does the same at once when the
+coordinator was set back (docs/decisions/0060-numbers-after-a-coordinators-backup.md).
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class ClientIdentity:
         self._runners = runners
         self._open_streams = open_streams
         self._is_holding = False
+        self._is_doubtful = False
+        """Whether another client may have the client ID, too, or the one that was taken last."""
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._sequence_numbers: dict[PartitionId, int] = {}
@@ -76,14 +79,29 @@ class ClientIdentity:
             self._renewing = self._tasks.start(self._renew())
         self._changed.set()
 
-    async def _renew(self) -> None:
-        client_id = await self._take_client_id()
+    def doubt(self) -> None:
+        """Take another client ID, and send nothing more under this one: the coordinator was set
+        back, and may have given it twice."""
+        self._is_doubtful = True
+        self._hold()
+        if self._renewing is None:
+            self._renewing = self._tasks.start(self._renew())
+
+    def _hold(self) -> None:
         self._is_holding = True
         for runner in self._runners.values():
             runner.mailbox.put(AppendsHeld())
-        while not all(runner.is_settled for runner in self._runners.values()):
-            self._changed.clear()
-            await self._changed.wait()
+
+    async def _renew(self) -> None:
+        while True:
+            self._is_doubtful = False
+            client_id = await self._take_client_id()
+            self._hold()
+            while not all(runner.is_settled for runner in self._runners.values()):
+                self._changed.clear()
+                await self._changed.wait()
+            if not self._is_doubtful:
+                break
         logger.info("client_id_renewed client_id=%d before=%d", client_id, self.client_id)
         self.client_id = client_id
         self._is_holding = False

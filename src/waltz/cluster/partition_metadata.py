@@ -146,6 +146,10 @@ def next_session(
     following = metadata.session_id + 1
     if beyond is not None and following <= beyond <= SESSION_CLIMB_MAX - SESSION_CLIMB:
         following = beyond + SESSION_CLIMB
+    if generation - following >= SESSION_CLIMB // 2:
+        # Another partition's session has raised the generation (docs/decisions/0060): replicas that
+        # promise this number let the generation be found exceeded if the coordinator is set back.
+        following = int(generation)
     return replace(metadata, generation=generation, session_id=SessionId(following))
 
 

@@ -17,9 +17,10 @@ from uuid import UUID
 from waltz.cluster.log_history import LogHistory, ended_at
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.server_assignment import PartitionAssignment
+from waltz.cluster.skipped_numbers import GENERATIONS_SKIPPED, raised
 from waltz.errors import ConfigurationError, CorruptionError, RemoteProtocolError
 from waltz.restore.directory_report import DirectoryReport, PartitionHeld, agreed
-from waltz.restore.restore_plan import GENERATIONS_SKIPPED, SESSIONS_SKIPPED, raised
+from waltz.restore.restore_plan import SESSIONS_SKIPPED
 from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
 
 PARTITION_RESTORE_FORMAT: Final = 1

@@ -23,19 +23,6 @@ SESSIONS_SKIPPED: Final = 1_000_000
 failed to, since the coordinator was copied into the archive, must come with lower ones. A partition
 without a majority uses up about one per second, so this is more than eleven days of them."""
 
-GENERATIONS_SKIPPED: Final = 1_000
-"""Generations passed over: appends of former clients carry lower ones, and are refused."""
-
-CLIENT_IDS_SKIPPED: Final = 1_000_000
-"""Client IDs passed over: a client that outlived the disaster keeps its ID, which may have been
-given after the coordinator was copied, and no other client may ever have it."""
-
-SERVER_IDS_SKIPPED: Final = 1_000_000
-"""Server IDs passed over, for the same reason."""
-
-NUMBER_MAX: Final = 2**31 - 1
-"""The highest ID of a client or server, and the highest generation: 32 bits, with a sign."""
-
 PLAN_FORMAT: Final = 1
 PLAN_BYTES_MAX: Final = 1024 * 1024
 """Bytes of a plan: the most that a coordinator keeps in one node, enough for 40,000 partitions."""
@@ -241,17 +228,6 @@ def archived_storages(archived: ArchivedCluster) -> tuple[StorageWish, ...]:
             )
         )
     return tuple(found)
-
-
-def raised(number: int, skipped: int, what: str) -> int:
-    """Return a number that nobody of the archived cluster can have. Raises ConfigurationError:
-    there is none left."""
-    if number > NUMBER_MAX - skipped:
-        raise ConfigurationError(
-            f"the archived cluster has given {what} up to {number}; a restored one begins"
-            f" {skipped} above, and there are none beyond {NUMBER_MAX}"
-        )
-    return number + skipped
 
 
 def _kind(plan: RestorePlan) -> str:

@@ -20,18 +20,18 @@ from waltz.cluster.replica_assignments import (
     ReplicaAssignments,
 )
 from waltz.cluster.server_assignment import PartitionAssignment
+from waltz.cluster.skipped_numbers import (
+    CLIENT_IDS_SKIPPED,
+    GENERATIONS_SKIPPED,
+    SERVER_IDS_SKIPPED,
+    raised,
+)
 from waltz.cluster.store_params import StoreParams, encode_counter
 from waltz.errors import CorruptionError, UnavailableError
 from waltz.restore.archived_cluster import ArchivedCluster
 from waltz.restore.carried_nodes import Carried, carried_consumers, carried_notes
 from waltz.restore.directory_report import DirectoryReport, PartitionHeld, agreed
-from waltz.restore.restore_plan import (
-    CLIENT_IDS_SKIPPED,
-    GENERATIONS_SKIPPED,
-    SERVER_IDS_SKIPPED,
-    RestorePlan,
-    raised,
-)
+from waltz.restore.restore_plan import RestorePlan
 from waltz.types import Generation, PartitionId, ReplicaId, ServerId, TransactionId
 
 RESTORED_MEMBERSHIP = -1

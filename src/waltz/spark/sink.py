@@ -138,6 +138,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
             partitions=(),
             max_concurrent_transactions=PENDING_MAX,
             mount_seconds_max=PROGRESS_SECONDS_MAX,
+            keeps_client_id=True,  # the note of the attempt names it
         ) as client:
             access.expect(lambda: client.cluster_key)
             task = _Task(client, state)

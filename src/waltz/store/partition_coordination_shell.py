@@ -14,7 +14,10 @@ from typing import TypeAlias
 from waltz.cluster.partition_metadata import NEW_PARTITION, PartitionMetadata
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.replica_assignments import ReplicaAssignments
+from waltz.cluster.skipped_numbers import shows_set_back
+from waltz.cluster.skipping_shell import pass_over_numbers
 from waltz.errors import (
+    ConfigurationError,
     CoordinationError,
     NodeExistsError,
     NoNodeError,
@@ -87,7 +90,9 @@ class PartitionCoordination:
         return await self._host.coordinator.read(path)
 
     async def write_metadata(self, metadata: PartitionMetadata, version: int) -> None:
-        """Replace the metadata if it still has `version`."""
+        """Replace the metadata if it still has `version`. If the session's number shows that the
+        coordinator was set back, the numbers that it may have given since are then passed over, and
+        the session is left to the server that opens the partition under a higher generation."""
         path = self._paths.partition_metadata(self._partition_id)
         try:
             written = await self._host.coordinator.write(
@@ -97,7 +102,28 @@ class PartitionCoordination:
             log.info("metadata_not_written partition=%d error=%s", self._partition_id, error)
             self._put(MetadataWriteFailed(str(error)))
             return
+        # Only now: replicas that promise sessions in order give no sign of it again, and this
+        # number is what tells the next server that the metadata's replica states are old.
+        if shows_set_back(metadata):
+            await self._pass_over_numbers(metadata)
+            return
         self._put(MetadataWritten(written))
+
+    async def _pass_over_numbers(self, metadata: PartitionMetadata) -> None:
+        reason = "the coordinator was set back: the partition waits for a higher generation"
+        try:
+            await pass_over_numbers(
+                self._host.coordinator,
+                self._host.random,
+                self._paths.root,
+                self._partition_id,
+                metadata.generation,
+                metadata.session_id,
+            )
+        except (UnavailableError, CoordinationError, ProtocolError, ConfigurationError) as error:
+            reason = str(error)
+            log.warning("numbers_not_passed_over partition=%d error=%s", self._partition_id, error)
+        self._put(MetadataWriteFailed(reason))
 
     async def _read_assignment(self) -> tuple[Node, tuple[ReplicaId, ...]]:
         node = await self._host.coordinator.read(self._paths.replica_assignments)

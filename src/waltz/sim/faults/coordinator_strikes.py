@@ -69,6 +69,51 @@ def set_back(coordinator: SimulatedCoordinatorService, entries: Mapping[str, byt
     return changed
 
 
+def number_entries(tree: Tree) -> dict[str, bytes]:
+    """Return the data of the nodes with the counters of IDs and the generations."""
+    paths = ClusterPaths()
+    numbers = paths.client_id_counter, paths.server_id_counter, paths.server_descriptors
+    return {path: tree.read(path).data or b"" for path in numbers}
+
+
+def put_back(
+    coordinator: SimulatedCoordinatorService,
+    entries: Mapping[str, bytes],
+    numbers: Mapping[str, bytes],
+) -> list[str]:
+    """Restore the partitions' nodes, counters and generations as they were once, and return the
+    paths of those that differed. Nothing is restored if `set_back` would leave a partition out, if
+    no partition has had a session since, or if there are more partitions now."""
+    tree, assigned = coordinator.tree, ClusterPaths().server_descriptors
+    present = partition_entries(tree)
+    old = [each for each, data in entries.items() if data != present.get(each)]
+    then = PartitionAssignment.decode(numbers[assigned])
+    now = PartitionAssignment.decode(tree.read(assigned).data or b"")
+    if (
+        entries.keys() != present.keys()
+        or all(_session(path, entries[path]) == _session(path, present[path]) for path in entries)
+        or now.partition_count != then.partition_count
+        or not all(_may_be_put_back(tree, each, entries[each]) for each in old)
+    ):
+        return []
+    for each, data in numbers.items():
+        _write(coordinator, each, data)
+    return set_back(coordinator, entries)
+
+
+def _session(path: str, data: bytes) -> SessionId:
+    return PartitionMetadata.decode(data, PartitionId(int(path.rpartition("/")[2]))).session_id
+
+
+def are_opened(tree: Tree) -> bool:
+    """Return whether the last session that was given of each partition has opened."""
+    for path, data in partition_entries(tree).items():
+        found = PartitionMetadata.decode(data, PartitionId(int(path.rpartition("/")[2])))
+        if last_session(found.replica_states) < found.session_id:
+            return False
+    return True
+
+
 def rebuilt(tree: Tree, entries: Mapping[str, bytes]) -> tuple[Tree, list[str]]:
     """Return the tree as operators make it anew, each node at its first version, as a restore does,
     and the paths of those of `entries` that differ from the present ones.

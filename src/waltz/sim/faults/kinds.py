@@ -350,6 +350,24 @@ class Rebuilt(Moment):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PutBack(Moment):
+    """All servers die, and come back to a coordinator whose entries of partitions, generations and
+    counters of IDs are those of the moment when the fault began: its file was put back by hand."""
+
+    names: tuple[str, ...]
+    """All servers."""
+
+    seconds: float
+    """Seconds for which each of `moves` is away."""
+
+    moves: tuple[str, ...]
+    """Servers that die between the copy and the deaths of all, one after the other, so that
+    partitions move."""
+
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forgery(Moment):
     """A foreign machine mounts under a client's ID, with a sequence number that no other outranks,
     and asks storage nodes for votes in the name of sessions that were never opened."""
@@ -369,7 +387,7 @@ KINDS: tuple[type[Moment], ...] = (
     Crash, Stop, Pause,
     Isolation, Partition, SlowLinks, Flapping, Disconnection, HalfClose, Replay,
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
-    SetBack, Rebuilt,
+    SetBack, Rebuilt, PutBack,
     Forgery,
     Reassignment, AddedPartitions,
     ClockJump, ClockDrift,
@@ -395,6 +413,7 @@ Fault: TypeAlias = (
     | ForeignWrites
     | SetBack
     | Rebuilt
+    | PutBack
     | Forgery
     | Reassignment
     | ClockJump

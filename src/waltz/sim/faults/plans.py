@@ -52,6 +52,7 @@ from waltz.sim.faults.kinds import (
     LostAnswers,
     Partition,
     Pause,
+    PutBack,
     Rebuilt,
     SessionLoss,
     SetBack,
@@ -276,6 +277,27 @@ def rebuilt_coordinator(random: Random, stage: FaultStage) -> Sequence[Fault]:
         )
         for _ in range(random.randint(0, 2)):
             faults.append(crash(random, moment, [random.choice([*stage.storages, *stage.servers])]))
+    return faults
+
+
+def put_back(random: Random, stage: FaultStage) -> Sequence[Fault]:
+    """The coordinator's file of some seconds ago is put back while all servers are stopped, once or
+    twice, after partitions have moved; storage nodes die now and then, so that some have missed
+    sessions."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 2):
+        moves = [random.choice(stage.servers) for _ in range(random.randint(1, 6))]
+        faults.append(
+            PutBack(
+                progress=moment,
+                names=tuple(stage.servers),
+                seconds=random.choice((1.0, 10.0)) * random.random(),
+                moves=tuple(moves),
+                pause_seconds=pause_seconds(random),
+            )
+        )
+        for _ in range(random.randint(0, 2)):
+            faults.append(crash(random, moment, [random.choice(stage.storages)]))
     return faults
 
 
@@ -517,4 +539,5 @@ PLANS: Final[dict[str, Plan]] = {
     "lost_files": Plan(lost_files, overlapping=True, harms_disks=True),
     "set_back": Plan(set_back, overlapping=True),
     "rebuilt_coordinator": Plan(rebuilt_coordinator, overlapping=True),
+    "put_back": Plan(put_back, overlapping=True, server_count_min=2),
 }

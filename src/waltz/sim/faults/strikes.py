@@ -7,7 +7,7 @@ that finds its process dead, or being struck already, does nothing to it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, assert_never
@@ -17,8 +17,11 @@ from waltz.cluster.storage_placement import StoragePlacement
 from waltz.host import Host
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.sim.faults.coordinator_strikes import (
+    are_opened,
     is_settled,
+    number_entries,
     partition_entries,
+    put_back,
     raise_child_version,
     raise_version,
     rebuilt,
@@ -59,6 +62,7 @@ from waltz.sim.faults.kinds import (
     OldDisk,
     Partition,
     Pause,
+    PutBack,
     Reassignment,
     Rebuilt,
     Replay,
@@ -137,6 +141,8 @@ class Strikes:
                 await self._set_back(fault)
             case Rebuilt():
                 await self._rebuild(fault)
+            case PutBack():
+                await self._put_back(fault)
             case Forgery():
                 self.record.struck(fault, fault.server, *fault.storages)
                 await self._operate_for(partial(forge, fault), None)
@@ -281,6 +287,31 @@ class Strikes:
         for site in sites:
             await self._start_again(site, fault.pause_seconds)
 
+    async def _put_back(self, fault: PutBack) -> None:
+        """Put partitions, counters and generations back as they were before partitions moved."""
+        tree = self._coordinator.tree
+        copy, numbers = partition_entries(tree), number_entries(tree)
+        for name in fault.moves:
+            site = self._sites.site(name)
+            if not site.is_struck and not site.process.dead:
+                site.is_struck = True
+                self._sites.kill(site)
+                await self._start_again(site, fault.seconds)
+                await self._reopened(number_entries(tree), len(fault.names))
+        sites = [self._sites.site(name) for name in fault.names]
+        if any(site.is_struck for site in sites):
+            return
+        for site in sites:
+            site.is_struck = True
+            if not site.process.dead:
+                self._sites.kill(site)
+        old = put_back(self._coordinator, copy, numbers)
+        self.record.struck(fault, *old)
+        if old:
+            self._coordinator.effects["numbers of the coordinator that were put back"] += 1
+        for site in sites:
+            await self._start_again(site, fault.pause_seconds)
+
     async def _rebuild(self, fault: Rebuilt) -> None:
         """Make the coordinator anew while no server runs, and let those that lived on find the
         versions that they have seen."""
@@ -323,6 +354,16 @@ class Strikes:
                 return True
             await asyncio.sleep(SETTLED_SECONDS_MAX / SETTLED_LOOKS)
         return False
+
+    async def _reopened(self, numbers: Mapping[str, bytes], servers: int) -> None:
+        """Wait until partitions have been assigned anew and have had a session since, or for long
+        enough."""
+        tree, path = self._coordinator.tree, ClusterPaths().server_descriptors
+        for _ in range(SETTLED_LOOKS):
+            is_new = number_entries(tree)[path] != numbers[path]
+            if is_new and is_settled(tree, servers) and are_opened(tree):
+                return
+            await asyncio.sleep(SETTLED_SECONDS_MAX / SETTLED_LOOKS)
 
     async def _reassign(self, fault: Reassignment) -> None:
         for number, names in enumerate(fault.holders):
