@@ -51,9 +51,9 @@ roles:
   reader: {verbs: [read], partitions: all}
   asker: {verbs: [status]}
 grants:
-  "CN=orders": [orders]
-  "CN=spark": [reader]
-  "CN=ann": [asker]
+  "spiffe://tests/orders": [orders]
+  "spiffe://tests/spark": [reader]
+  "spiffe://tests/ann": [asker]
 """
 
 
@@ -175,7 +175,7 @@ def test_an_append_that_is_not_granted_ends_the_connection_and_nothing_is_writte
         await until(lambda: mark(setting.server) == 0)
         orders.say(with_header(2, 0), with_header(3, 5), with_header(4, 0))
         ended = await orders.is_ended()
-        reason = "no role of CN=orders has append at partition 3 with header 5"
+        reason = "no role of spiffe://tests/orders has append at partition 3 with header 5"
         assert ended == (f"denied: {reason}" if version == 5 else "")
         spark = await setting.peer("spark", version)
         await spark.mount()
@@ -184,8 +184,9 @@ def test_an_append_that_is_not_granted_ends_the_connection_and_nothing_is_writte
         assert mark(setting.server) == 0
         assert setting.denials() == {("append", "denied"): 2}
         lines = [each.getMessage() for each in caplog.records if "request_denied" in each.msg]
-        assert f"principal=CN=orders verb=append partition=3 reason={reason}" in lines[0]
-        assert "principal=CN=spark verb=append partition=3" in lines[1]
+        assert "principal=spiffe://tests/orders verb=append partition=3" in lines[0]
+        assert lines[0].endswith(f"reason={reason}")
+        assert "principal=spiffe://tests/spark verb=append partition=3" in lines[1]
 
     play(tmp_path, scene)
 
@@ -262,7 +263,7 @@ def test_a_policy_that_observes_serves_and_tells_what_it_would_deny(
         assert {outcome for _, outcome in setting.denials()} == {"observed"}
         lines = [each.getMessage() for each in caplog.records if "would_be_denied" in each.msg]
         assert len(lines) == 2, "a line for the mount, and one for all appends"
-        assert "principal=CN=nobody verb=append partition=3" in lines[1]
+        assert "principal=spiffe://tests/nobody verb=append partition=3" in lines[1]
 
     play(tmp_path, scene, POLICY.replace("mode: deny", "mode: observe"))
 
