@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import Transaction
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.server_assignment import PartitionAssignment
+from waltz.errors import PartitionNotReadyError
 from waltz.host import Host
 from waltz.sim.faults.kinds import PutBack
 from waltz.sim.faults.strikes import Strikes
@@ -66,9 +68,10 @@ class Writers:
             async with AsyncWaltzClient(host, Marks()) as client:
                 self._clients[name] = client
                 while True:
-                    for partition_id in SHAPE.partition_ids:
-                        await client.append(partition_id, name.encode())
-                    self.written[name] = self.written.get(name, 0) + 1
+                    with contextlib.suppress(PartitionNotReadyError):
+                        for partition_id in SHAPE.partition_ids:
+                            await client.append(partition_id, name.encode())
+                        self.written[name] = self.written.get(name, 0) + 1
                     await asyncio.sleep(0.5)
 
         self._sites.add(name, lambda host: until_stopped(write(host)), SimulatedDisk())

@@ -83,7 +83,11 @@ def put_back(
 ) -> list[str]:
     """Restore the partitions' nodes, counters and generations as they were once, and return the
     paths of those that differed. Nothing is restored if `set_back` would leave a partition out, if
-    no partition has had a session since, or if there are more partitions now."""
+    no session has opened since, or if there are more partitions now.
+
+    Servers that died lately lose their descriptors, which no backup can have: these name server IDs
+    that are given again.
+    """
     tree, assigned = coordinator.tree, ClusterPaths().server_descriptors
     present = partition_entries(tree)
     old = [each for each, data in entries.items() if data != present.get(each)]
@@ -91,18 +95,24 @@ def put_back(
     now = PartitionAssignment.decode(tree.read(assigned).data or b"")
     if (
         entries.keys() != present.keys()
-        or all(_session(path, entries[path]) == _session(path, present[path]) for path in entries)
+        or not any(_has_opened_since(path, entries[path], present[path]) for path in entries)
         or now.partition_count != then.partition_count
         or not all(_may_be_put_back(tree, each, entries[each]) for each in old)
     ):
         return []
+    for name in tree.children(assigned):
+        _delete(coordinator, f"{assigned}/{name}")
     for each, data in numbers.items():
         _write(coordinator, each, data)
     return set_back(coordinator, entries)
 
 
-def _session(path: str, data: bytes) -> SessionId:
-    return PartitionMetadata.decode(data, PartitionId(int(path.rpartition("/")[2]))).session_id
+def _has_opened_since(path: str, then: bytes, now: bytes) -> bool:
+    """Return whether a majority of the replicas has promised a session that `then` does not know: a
+    number that was only written shows nothing."""
+    number = PartitionId(int(path.rpartition("/")[2]))
+    opened = last_session(PartitionMetadata.decode(now, number).replica_states)
+    return opened > PartitionMetadata.decode(then, number).session_id
 
 
 def are_opened(tree: Tree) -> bool:
@@ -190,6 +200,10 @@ def _paths(tree: Tree, path: str) -> Iterator[str]:
 
 def _write(coordinator: SimulatedCoordinatorService, path: str, data: bytes) -> None:
     coordinator.apply(lambda tree: tree.write(path, data, version=ANY_VERSION))
+
+
+def _delete(coordinator: SimulatedCoordinatorService, path: str) -> None:
+    coordinator.apply(lambda tree: tree.delete(path))
 
 
 def _has_states(path: str, data: bytes) -> bool:
