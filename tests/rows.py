@@ -233,20 +233,14 @@ def cited(text: str) -> Iterator[str]:
             yield f"{kind}{number:02}"
 
 
-def cases_in(path: Path) -> Iterator[ast.FunctionDef]:
-    """The tests of a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield node
-
-
 def proofs() -> dict[str, list[str]]:
     """By row, the tests that cite it: `path::test`, and stories by their path."""
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in cases_in(path):
-            for row in dict.fromkeys(cited(ast.get_docstring(node) or "")):
-                found.setdefault(row, []).append(f"{path.relative_to(TESTS)}::{node.name}")
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for row in dict.fromkeys(cited(ast.get_docstring(node) or "")):
+                    found.setdefault(row, []).append(f"{path.relative_to(TESTS)}::{node.name}")
     for path in sorted((TESTS / "scenarios").glob("*.txt")):
         for row in dict.fromkeys(cited(path.read_text().splitlines()[0])):
             found.setdefault(row, []).append(str(path.relative_to(TESTS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.rows import TESTS, cases_in
+from tests.rows import TESTS
 
 PAGE = TESTS.parent / "docs" / "design" / "threat-model.md"
 NO_TEST = "no test"
@@ -42,7 +43,14 @@ def lines_of(page: str) -> Iterator[Line]:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    return frozenset(node.name for node in cases_in(path)) if path.is_file() else frozenset()
+    """Return the names of a file's tests, as pytest takes them: those of a class are below it."""
+    body = ast.parse(path.read_text()).body if path.is_file() else []
+    found = {each.name for each in body if isinstance(each, ast.FunctionDef)}
+    for group in body:
+        if isinstance(group, ast.ClassDef):
+            inside = (each.name for each in group.body if isinstance(each, ast.FunctionDef))
+            found |= {f"{group.name}::{name}" for name in inside}
+    return frozenset(each for each in found if each.rpartition("::")[2].startswith("test_"))
 
 
 def missing(tests: Sequence[str]) -> list[str]:
