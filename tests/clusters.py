@@ -99,7 +99,7 @@ def run_waltz(
 
 @dataclass(frozen=True)
 class Said:
-    """How a tool ended, and what it said."""
+    """The exit code of a tool, and its output."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What one connection may do, decided once for each verb and partition."""
+"""Permissions of one connection: each verb and partition is decided once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two policies grant differently, and to whom."""
+"""The comparison of two policies names each right that differs, and its principal."""
 
 from __future__ import annotations
 

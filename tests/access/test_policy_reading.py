@@ -1,4 +1,4 @@
-"""Which content of a policy file counts."""
+"""A policy file is read again when it changes; content with a fault changes nothing."""
 
 from __future__ import annotations
 

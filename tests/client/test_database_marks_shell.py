@@ -1,4 +1,4 @@
-"""Whoever has a token waits at a database until its transactions are applied."""
+"""A process with a token waits until a database has the transactions of the token."""
 
 from __future__ import annotations
 

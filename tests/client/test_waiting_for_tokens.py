@@ -1,4 +1,4 @@
-"""Whoever has a token waits at a client until its transactions are applied."""
+"""A caller with a token waits until a client has applied the transactions of the token."""
 
 from __future__ import annotations
 

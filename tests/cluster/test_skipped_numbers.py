@@ -1,4 +1,4 @@
-"""Which numbers are passed over, and when a server knows that it has to."""
+"""A server passes over numbers once a session shows that the coordinator was set back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What foreign processes and operators do to the nodes of the coordinator."""
+"""Faults of foreign processes and operators change the nodes of the coordinator."""
 
 from __future__ import annotations
 

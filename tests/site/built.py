@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from tests.clusters import ROOT
 
 COUNTED: Final = frozenset(("ul", "ol", "li", "table", "tr", "pre", "blockquote", "h1", "h2", "h3"))
-"""What is counted of a text, to compare how two programs have read it."""
+"""The elements that are counted in two readings of one text, to compare the readings."""
 
 LOADING: Final = {
     **dict.fromkeys(("script", "img", "iframe", "audio", "video", "source", "embed"), "src"),
@@ -27,7 +27,7 @@ LOADING: Final = {
 """The attribute by which an element has a browser load something while it shows the page."""
 
 NOT_LOADED: Final = frozenset(("next", "prev", "canonical"))
-"""What `rel` of a link says if a browser loads nothing because of it."""
+"""The values of `rel` for which a browser loads nothing."""
 
 
 def build(directory: Path) -> None:
@@ -39,7 +39,7 @@ def build(directory: Path) -> None:
 
 @dataclass
 class ReadPage(HTMLParser):
-    """What a page loads, where it leads, where one can jump to, and what its text consists of."""
+    """A page as it was built: its loads, links, anchors and counted elements."""
 
     loads: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)

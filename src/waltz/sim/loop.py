@@ -108,6 +108,8 @@ class SimulatedHandle(asyncio.TimerHandle):
         return self.is_cancelled
 
     def when(self) -> NoReturn:
+        """Refuse: asyncio asks a handle for its time to sort its own queue only, and the simulated
+        loop, which takes the place of that queue, keeps the times itself."""
         raise NotImplementedError("the loop alone knows when")
 
 
