@@ -28,6 +28,8 @@
         DirectoryInUseError      another process holds the storage directory
         ForeignDirectoryError    the directory belongs to another cluster or storage node
       NotFoundError              no such transaction or partition
+      PermissionDeniedError      the server's policy does not allow this to this client
+        PermissionLostError      the same; what was sent before: unknown
       PartitionInactiveError     this client has not activated the partition
       HistoryChangedError        the application has applied another log than this cluster's
         ClientAheadError         the application has applied more than the log holds
@@ -214,6 +216,32 @@ class ForeignDirectoryError(ConfigurationError): ...
 
 
 class NotFoundError(WaltzError): ...
+
+
+class PermissionDeniedError(WaltzError):
+    """The policy of the server does not let this process do what it has asked for; nothing of the
+    request was served or stored. `principal` is the name by which the policy knows this process,
+    `verb` what it lacks, `partition` the partition for which it lacks that; None: for no single
+    one. The text has the policy's reason."""
+
+    def __init__(
+        self, text: str, principal: str = "", verb: str = "", partition: int | None = None
+    ) -> None:
+        super().__init__(text)
+        self.principal = principal
+        self.verb = verb
+        self.partition = partition
+
+
+class PermissionLostError(PermissionDeniedError):
+    """The policy denies a partition to this client before the outcome of an append is known, or
+    denies some rows of `append_many`: what was sent before may be in the log."""
+
+    may_be_written = True
+
+
+class IdempotencyKeyReusedError(WaltzError):
+    """A transaction with the same idempotency key and another content is in the log."""
 
 
 class PartitionInactiveError(WaltzError): ...

@@ -47,6 +47,17 @@ class Connection(Protocol):
         """The names in the peer's verified certificate; None without one."""
         ...
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is spoken, so that nobody on the way reads along."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """The bearer token to be shown to the other side, whose certificate was verified; empty:
+        there is none to show."""
+        ...
+
     async def read(self, wanted: int = 1) -> bytes:
         """Return what has arrived, at most `limits.READ_BYTES_MAX` bytes; `b""` once the connection
         has ended, for whatever reason. Wait for at least `wanted` bytes, for fewer are of no use to

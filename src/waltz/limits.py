@@ -255,6 +255,10 @@ again after tens of milliseconds."""
 NOT_READY_SECONDS_MAX: Final = 0.5
 """The longest such pause, as long as the original's."""
 
+DENIED_SECONDS: Final = 60.0
+"""Until a client asks again for a mount that a server's policy denies: a policy changes when a
+person changes it."""
+
 RECONNECT_SECONDS_MIN: Final = 0.05
 """The first pause before a lost server is connected to again."""
 

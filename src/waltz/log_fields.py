@@ -18,6 +18,11 @@ class Fields(dict[str, Any]):
         return " ".join(f"{key}={_text(value)}" for key, value in self.items())
 
 
+def printable(text: str) -> str:
+    """Return `text` with an escape for each character that a terminal or a page should not get."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def _text(value: object) -> str:
     text = str(value)
     return repr(text) if " " in text or not text else text

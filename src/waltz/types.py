@@ -163,6 +163,11 @@ class TlsSettings:
     are the trusted CAs: with them every peer has to show a certificate, without them any peer is
     believed, as in the original. `plain` None means plain on loopback, or never if a certificate or
     authorities are given.
+
+    `token` is a bearer token that a connecting process shows in place of a certificate, to a server
+    whose certificate it has verified; it needs `authorities`. `token_file` is the path of a file
+    that has the token. With `takes_tokens` a listening process that has authorities lets peers
+    without a certificate in, who then have to show a token.
     """
 
     certificate: str | None = None
@@ -171,6 +176,9 @@ class TlsSettings:
     authorities: str | None = None
     verify_host_name: bool = True
     plain: Plain | None = None
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    takes_tokens: bool = False
 
     @property
     def plain_with(self) -> Plain:
@@ -186,7 +194,23 @@ class TlsSettings:
     @property
     def files(self) -> tuple[str, ...]:
         """The paths of all files that are read."""
-        return tuple(dict.fromkeys(f for f in (self.certificate, self.key, self.authorities) if f))
+        named = (self.certificate, self.key, self.authorities, self.token_file)
+        return tuple(dict.fromkeys(each for each in named if each))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAccess:
+    """The protection of an HTTP port.
+
+    `tls` None: the port is plain. `tokens` is the path of a file of tokens, of which each request
+    but those of probes has to show one; None: no request needs a token.
+    """
+
+    tls: TlsSettings | None = None
+    tokens: str | None = None
+
+
+PLAIN_HTTP: Final = HttpAccess()
 
 
 class ZooKeeperAcl(Enum):

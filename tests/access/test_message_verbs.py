@@ -9,14 +9,19 @@ import pytest
 from waltz.access.message_verbs import NEEDED_VERB, WITHOUT_VERB, partitions_asked
 from waltz.access.policy import Verb
 from waltz.types import ClientId, Generation, PartitionId, RequestId, SessionId
-from waltz.wire.admin_protocol import ADMIN_CODEC, PartitionAvailableRequest
+from waltz.wire.admin_protocol import (
+    ADMIN_CODEC,
+    PartitionAccessRequest,
+    PartitionAssignmentRequest,
+    PartitionAvailableRequest,
+)
 from waltz.wire.client_protocol import (
     CLIENT_CODEC,
     AddPreferredPartitionRequest,
     FlushRequest,
     ServerPartitionsHealthRequest,
 )
-from waltz.wire.message import Audience, Codec, Message
+from waltz.wire.message import Audience, Message
 from waltz.wire.storage_protocol import STORAGE_CODEC, MaxTransactionIdRequest, OpenRequest
 
 CODECS = (CLIENT_CODEC, STORAGE_CODEC, ADMIN_CODEC)
@@ -36,12 +41,21 @@ def test_what_a_server_serves_needs_a_verb(kind: type[Message]) -> None:
     assert (kind.AUDIENCE in SERVED) == (kind in NEEDED_VERB)
 
 
-@pytest.mark.parametrize(
-    ("codec", "verb"), [(STORAGE_CODEC, Verb.SERVER), (ADMIN_CODEC, Verb.ADMIN)]
-)
-def test_a_storage_node_s_ports_need_one_verb_each(codec: Codec, verb: Verb) -> None:
-    needed = {NEEDED_VERB.get(kind) for kind in codec.messages if kind not in WITHOUT_VERB}
-    assert needed == {verb}
+def test_whatever_names_a_session_to_a_storage_node_needs_server() -> None:
+    """A replica promises a session that is new to it, whatever is asked."""
+    needed = {kind: NEEDED_VERB.get(kind) for kind in STORAGE_CODEC.messages}
+    opening = needed.pop(OpenRequest)
+    assert opening is Verb.CONNECT
+    assert {verb for kind, verb in needed.items() if kind not in WITHOUT_VERB} == {Verb.SERVER}
+
+
+def test_whatever_changes_something_at_the_admin_port_needs_admin() -> None:
+    changing = {kind for kind in ADMIN_CODEC.messages if NEEDED_VERB.get(kind) is Verb.ADMIN}
+    assert changing == {
+        PartitionAvailableRequest,
+        PartitionAccessRequest,
+        PartitionAssignmentRequest,
+    }
 
 
 def test_the_table_names_no_message_that_is_in_no_protocol() -> None:

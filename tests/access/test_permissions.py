@@ -112,19 +112,18 @@ def test_another_policy_counts_from_the_next_message_on() -> None:
     )
     reason = "no role of CN=spark has read at partition 5"
     assert [*permissions.denials(narrow, mount)] == [
-        Denial(Verb.READ, PartitionId(5), reason, is_repeated=False)
+        Denial(Verb.READ, PartitionId(5), reason, is_repeated=False, message=mount[0])
     ]
 
 
-def test_a_connection_has_lost_what_it_has_mounted_once_one_partition_is_taken_away() -> None:
+def test_a_connection_has_lost_the_mounts_whose_partitions_are_taken_away() -> None:
     spark, orders = Permissions("CN=spark"), Permissions(ORDERS)
-    assert spark.lost(POLICY, map(PartitionId, (0, 99))) is None
-    lost = orders.lost(POLICY, map(PartitionId, (0, 8)))
-    assert lost is not None
-    assert lost[:2] == (Verb.READ, 8)
-    nobody = Permissions("CN=nobody").lost(POLICY, ())
-    assert nobody is not None
-    assert nobody.verb is Verb.CONNECT
+    assert [*spark.lost(POLICY, map(PartitionId, (0, 99)))] == []
+    lost = [*orders.lost(POLICY, map(PartitionId, (0, 8, 9)))]
+    assert [each[:2] for each in lost] == [(Verb.READ, 8), (Verb.READ, 9)]
+    assert [each.message for each in lost] == [None, None]
+    nobody = [*Permissions("CN=nobody").lost(POLICY, map(PartitionId, (3,)))]
+    assert [each.verb for each in nobody] == [Verb.CONNECT, Verb.READ]
 
 
 def test_a_peer_that_asks_for_every_partition_takes_no_more_memory() -> None:

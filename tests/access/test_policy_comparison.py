@@ -14,9 +14,11 @@ from waltz.access.policy_comparison import (
     ALL_HEADERS,
     ANYBODY_ELSE,
     Change,
+    QuotaChange,
     changes,
     doubts,
     holders,
+    quota_changes,
 )
 from waltz.access.policy_text import parse_policy
 from waltz.limits import PARTITIONS_MAX
@@ -120,3 +122,21 @@ grants:
         assert part in found
     strict = "\n".join(doubts(policy()))
     assert strict == "nobody has server\nnobody has admin"
+
+
+def test_limits_that_differ_are_told_for_each_principal() -> None:
+    status = "b: {verbs: [status]"
+    new = policy(
+        (status, f"{status}, quota: {{appends: 5/s, connections: 2}}"),
+        ("CN=a: [a]", "CN=a: [a, b]"),
+    )
+    assert quota_changes(policy(), new) == [
+        QuotaChange("CN=a", "appends", None, 5),
+        QuotaChange("CN=a", "connections", None, 2),
+        QuotaChange("CN=b", "appends", None, 5),
+        QuotaChange("CN=b", "connections", None, 2),
+    ]
+    assert quota_changes(new, new) == []
+    assert "mode: observe holds nobody to a quota" in doubts(
+        policy((status, f"{status}, quota: {{appends: 5/s}}"), ("mode: deny", "mode: observe"))
+    )

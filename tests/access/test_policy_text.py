@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.access.policy import Case, Mode, NumberRange, Verb
+from waltz.access.policy import Case, Mode, NumberRange, Verb, audited
 from waltz.access.policy_text import POLICY_BYTES_MAX, STAR_GRANTS_MAX, parse_policy
+from waltz.access.quota import NO_QUOTA, Quota, shown_limit
 from waltz.errors import ConfigurationError
 
 GOOD = """\
@@ -63,7 +64,13 @@ FAULTS = [
     ("[0-3, 9]", "0-1000000", "line 7: partitions of role orders: '0-1000000'"),
     ("-5..5", "-5..2147483648", "line 8: headers of role orders"),
     ("{verbs: [status]}", "{verbs: [status], headers: 1}", "line 9: role on has headers but not"),
-    ("{verbs: [status]}", "{verbs: [status], quota: 1}", "line 9: unknown key of role on: 'quota'"),
+    (
+        "{verbs: [status]}",
+        "{verbs: [status], quotas: 1}",
+        "line 9: unknown key of role on: 'quotas'",
+    ),
+    ("{verbs: [status]}", "{verbs: [status], audit: read}", "line 9: audit of role on: a single"),
+    ("{verbs: [status]}", "{verbs: [status], audit: [cut]}", "line 9: unknown verb of audit 'cut'"),
     ("{verbs: [status]}", "", "line 9: role on: no value; expected keys and values"),
     ("{verbs: [status]}", "{}", "line 9: role on: nothing in it"),
     ("  on: {", "  'o n': {", "line 9: 'o n' is no name of a role"),
@@ -82,6 +89,44 @@ FAULTS = [
 ]
 
 
+QUOTA_FAULTS = [
+    ("1", "quota of role on: a single value; expected keys and values"),
+    ("{}", "quota of role on: nothing in it"),
+    ("{appends: 5/s, appends: 6/s}", "quota of role on: key 'appends' occurs twice"),
+    ("{append: 5/s}", "unknown key of quota of role on: 'append'; did you mean appends"),
+    ("{appends: 5}", "appends of the quota of role on is '5'; expected from 1/s to 1000000000/s"),
+    ("{appends: 0/s}", "is '0/s'; expected from 1/s to 1000000000/s, as 5000/s"),
+    ("{appends: 5k/s}", "is '5k/s'"),
+    ("{appends: 5MiB/s}", "is '5MiB/s'"),
+    ("{append_bytes: 5/s}", "is '5/s'; expected from 16KiB/s to 1TiB/s, as 20MiB/s"),
+    ("{append_bytes: 15KiB/s}", "is '15KiB/s'"),
+    ("{read_bytes: 2TiB/s}", "read_bytes of the quota of role on is '2TiB/s'"),
+    ("{read_bytes: 20MB/s}", "is '20MB/s'"),
+    ("{read_bytes: [1MiB/s]}", "read_bytes of the quota of role on: a list; expected one value"),
+    ("{connections: 0}", "connections of the quota of role on is '0'; expected a whole number"),
+    ("{connections: 5/s}", "is '5/s'"),
+]
+
+
+@pytest.mark.parametrize(("quota", "text"), QUOTA_FAULTS)
+def test_a_fault_in_a_quota_is_named_with_its_line(quota: str, text: str) -> None:
+    content = GOOD.replace("{verbs: [status]}", f"{{verbs: [status],\n    quota: {quota}}}")
+    with pytest.raises(ConfigurationError) as caught:
+        parse_policy(content.encode(), "p.yaml")
+    assert text in str(caught.value)
+    assert str(caught.value).startswith("p.yaml, line 10: ")
+
+
+def test_a_quota_is_read_and_shown_as_it_is_written() -> None:
+    written = "append_bytes: 20MiB/s, appends: 5000/s, read_bytes: 100001B/s, connections: 200"
+    content = GOOD.replace("{verbs: [status]}", f"{{verbs: [status], quota: {{{written}}}}}")
+    orders, plain = parse_policy(content.encode(), "p.yaml").roles
+    assert orders.quota == NO_QUOTA
+    assert plain.quota == Quota(20 << 20, 5000, 100_001, 200)
+    shown = zip(Quota._fields, plain.quota, strict=True)
+    assert ", ".join(f"{name}: {shown_limit(name, limit)}" for name, limit in shown) == written
+
+
 @pytest.mark.parametrize(("old", "new", "text"), FAULTS)
 def test_a_fault_is_named_with_its_line(old: str, new: str, text: str) -> None:
     assert old in GOOD
@@ -90,6 +135,14 @@ def test_a_fault_is_named_with_its_line(old: str, new: str, text: str) -> None:
         parse_policy(content.encode(), "p.yaml")
     assert text in str(caught.value)
     assert str(caught.value).startswith("p.yaml")
+
+
+def test_the_verbs_that_are_counted_are_those_of_all_roles_and_all_of_break_glass() -> None:
+    text = GOOD.replace("headers: -5..5", "audit: [append]")
+    text = text.replace("{verbs: [status]}", "{verbs: [status], audit: [read]}")
+    policy = parse_policy(f"{text}break_glass: [CN=root]\n".encode(), "p.yaml")
+    assert audited(policy, "CN=a") == audited(policy, "CN=root") == {Verb.APPEND, Verb.READ}
+    assert audited(policy, "CN=b") == audited(parse_policy(GOOD.encode(), "p"), "CN=a") == set()
 
 
 def test_a_policy_in_another_encoding_is_refused_with_the_line() -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from waltz.access.principals import (
     ANONYMOUS_PRINCIPAL,
+    is_principal,
     parse_pattern,
     principal_of,
+    token_principal,
 )
 from waltz.types import NAME_SOURCES, CertificateNames, NameSource
 
@@ -43,7 +45,9 @@ def test_a_peer_without_a_certificate_is_anonymous() -> None:
     assert principal_of(None) == principal_of(CertificateNames()) == ANONYMOUS_PRINCIPAL
 
 
-@pytest.mark.parametrize("uri", ["spiffe://prod/a\nb", "urn:x", "x" * 300, "CN=spark", "spiffe://"])
+@pytest.mark.parametrize(
+    "uri", ["spiffe://prod/a\nb", "urn:x", "x" * 300, "CN=spark", "spiffe://", "token://a"]
+)
 def test_a_name_that_cannot_be_used_does_not_leave_it_to_another_one(uri: str) -> None:
     assert principal_of(NAMES._replace(uris=(uri,))) == ANONYMOUS_PRINCIPAL
 
@@ -52,6 +56,9 @@ def test_no_name_of_one_kind_is_a_principal_of_another() -> None:
     forged = CertificateNames(common_names=("spiffe://prod/orders",))
     assert principal_of(forged) == "CN=spiffe://prod/orders"
     assert principal_of(CertificateNames(common_names=("anonymous",))) == "CN=anonymous"
+    assert principal_of(CertificateNames(uris=("token:spark",))) == ANONYMOUS_PRINCIPAL
+    assert principal_of(CertificateNames(common_names=("token:spark",))) == "CN=token:spark"
+    assert is_principal(token_principal("spark"))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,7 @@ def test_no_name_of_one_kind_is_a_principal_of_another() -> None:
         ("CN=ab*ba", ["CN=abba", "CN=abxba"], ["CN=aba"]),
         ("CN=a", ["CN=a"], ["CN=A", "CN=a "]),
         ("anonymous", ["anonymous"], ["CN=anonymous"]),
+        ("token:spark-*", ["token:spark-1"], ["CN=token:spark-1", "token:spark"]),
     ],
 )
 def test_a_pattern_matches_principals_of_its_kind(

@@ -102,7 +102,7 @@ def test_a_feature_set_is_as_long_as_need_be(features: set[int], size: int) -> N
 def test_a_feature_set_is_bounded() -> None:
     with pytest.raises(LocalProtocolError):
         FEATURE_SET.write([], frozenset({8 * FEATURE_BYTES_MAX}))
-    assert set(FEATURES) == {*Feature} == {*map(Feature, range(8))}
+    assert set(FEATURES) == {*Feature} == {*map(Feature, range(9))}
 
 
 @pytest.mark.parametrize(

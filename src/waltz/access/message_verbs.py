@@ -70,6 +70,7 @@ from waltz.wire.client_protocol import (
 )
 from waltz.wire.clients_protocol import AppliedMarks, ClientsRequest, ClientsResponse
 from waltz.wire.cut_protocol import HoldAnswer, HoldReleaseAnswer, HoldReleaseRequest, HoldRequest
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     ClientIdResponse,
@@ -130,7 +131,7 @@ from waltz.wire.storage_protocol import (
 )
 
 _REQUESTS: Final[Mapping[Verb, tuple[type[Message], ...]]] = {
-    Verb.CONNECT: (TopologyRequest, ClientIdRequest),
+    Verb.CONNECT: (TopologyRequest, ClientIdRequest, OpenRequest, AdminOpenRequest),
     Verb.APPEND: (AppendRequest, AppendBatch),
     Verb.READ: (
         MountRequest,
@@ -145,6 +146,7 @@ _REQUESTS: Final[Mapping[Verb, tuple[type[Message], ...]]] = {
         HistoriesRequest,
         MarksRequest,
         AppliedMarks,
+        AdminRecordListRequest,
     ),
     Verb.STATUS: (
         CheckStorageConnectivityRequest,
@@ -156,12 +158,15 @@ _REQUESTS: Final[Mapping[Verb, tuple[type[Message], ...]]] = {
         DurationsRequest,
         ClientsRequest,
         CoordinatorRequest,
+        AdminLastSessionInfoRequest,
+        MetricsRequest,
+        AssignedPartitionStatusRequest,
+        PartitionCountRequest,
     ),
-    Verb.EXPLAIN: (RefusalsRequest, HotLocksRequest),
+    Verb.EXPLAIN: (RefusalsRequest, HotLocksRequest, JournalRequest),
     Verb.PREFER: (AddPreferredPartitionRequest, RemovePreferredPartitionRequest),
     Verb.CUT: (HoldRequest, HoldReleaseRequest),
-    Verb.SERVER: (
-        OpenRequest,
+    Verb.SERVER: (  # each names a session, and a replica promises one that is new to it
         LastSessionInfoRequest,
         SetLowWaterMarkRequest,
         TruncateRequest,
@@ -177,16 +182,9 @@ _REQUESTS: Final[Mapping[Verb, tuple[type[Message], ...]]] = {
         NoteClientsRequest,
     ),
     Verb.ADMIN: (
-        AdminOpenRequest,
         PartitionAvailableRequest,
         PartitionAccessRequest,
         PartitionAssignmentRequest,
-        AdminRecordListRequest,
-        AdminLastSessionInfoRequest,
-        MetricsRequest,
-        AssignedPartitionStatusRequest,
-        PartitionCountRequest,
-        JournalRequest,
     ),
 }
 
@@ -235,6 +233,7 @@ WITHOUT_VERB: Final[frozenset[type[Message]]] = frozenset(
         HoldReleaseAnswer,
         HistoriesAnswer,
         MarksAnswer,
+        Denied,
         LastSessionInfoResponse,
         SuccessResponse,
         FailureResponse,

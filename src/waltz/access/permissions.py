@@ -7,11 +7,12 @@ effect is its caller's business.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waltz.access.message_verbs import NEEDED_VERB, partitions_asked
-from waltz.access.policy import Policy, Verb, decide, headers_allowed
+from waltz.access.policy import NumberRange, Policy, Verb, decide, headers_allowed
 from waltz.arrays import np
 from waltz.types import PartitionId
 from waltz.wire.batch_protocol import AppendBatch
@@ -27,13 +28,15 @@ made anew when there are more."""
 
 
 class Denial(NamedTuple):
-    """A request that the policy does not allow. `is_repeated`: the connection was denied the same
-    verb at the same partition before, by the same policy."""
+    """A request that the policy does not allow; `message` None: it is a mount, or the connection,
+    that was allowed before. `is_repeated`: the connection was denied the same verb at the same
+    partition before, by the same policy."""
 
     verb: Verb
     partition_id: PartitionId | None
     reason: str
     is_repeated: bool
+    message: Message | None
 
 
 class _Ruling:
@@ -41,24 +44,30 @@ class _Ruling:
 
     __slots__ = ("firsts", "is_told", "lasts", "reason")
 
-    def __init__(
-        self, reason: str | None, firsts: NDArray[np.int64] | None, lasts: NDArray[np.int64] | None
-    ) -> None:
-        """`reason` None: it is allowed, with headers from each of `firsts` to that of `lasts`, or
-        with all of them, None."""
+    def __init__(self, reason: str | None, allowed: Sequence[NumberRange] | None = None) -> None:
+        """`reason` None: it is allowed, with headers of these ranges, which ascend; None: with all
+        headers."""
         self.reason = reason
-        self.firsts = firsts
-        self.lasts = lasts
+        self.firsts = None if allowed is None else [each.first for each in allowed]
+        self.lasts = [each.last for each in allowed or ()]
         self.is_told = False
 
     def first_denied(self, headers: Sequence[int] | NDArray[np.int32]) -> int | None:
         """Return the first header that is not allowed; None: there is none."""
-        if self.firsts is None or self.lasts is None:
+        firsts = self.firsts
+        if firsts is None:
             return None
-        if not len(self.firsts):
+        if not firsts:
             return int(headers[0])
-        places = np.searchsorted(self.firsts, headers, side="right") - 1
-        is_denied = (places < 0) | (np.asarray(headers) > self.lasts[places])
+        if len(headers) == 1:
+            lowest = highest = headers[0]
+        else:
+            lowest, highest = int(np.minimum.reduce(headers)), int(np.maximum.reduce(headers))
+        place = bisect_right(firsts, lowest) - 1
+        if place >= 0 and highest <= self.lasts[place]:
+            return None  # as nearly always
+        places = np.searchsorted(np.array(firsts, np.int64), headers, side="right") - 1
+        is_denied = (places < 0) | (np.asarray(headers) > np.array(self.lasts, np.int64)[places])
         return int(headers[int(is_denied.argmax())]) if is_denied.any() else None
 
 
@@ -82,22 +91,23 @@ class Permissions:
             if verb is None:
                 continue
             for partition_id in partitions_asked(message) or (None,):
-                denial = self._denial(policy, verb, partition_id, _headers(message))
+                denial = self._denial(policy, message, verb, partition_id, _headers(message))
                 if denial is not None:
                     yield denial
 
-    def lost(self, policy: Policy, mounted: Iterable[PartitionId]) -> Denial | None:
-        """Return why a connection that has mounted these partitions may not go on; None: it may."""
+    def lost(self, policy: Policy, mounted: Iterable[PartitionId]) -> Iterator[Denial]:
+        """Yield what a connection that has mounted these partitions may do no longer: to be
+        connected first, then each mount."""
         standing = [(Verb.CONNECT, None), *((Verb.READ, each) for each in mounted)]
         for verb, partition_id in standing:
-            denial = self._denial(policy, verb, partition_id, None)
+            denial = self._denial(policy, None, verb, partition_id, None)
             if denial is not None:
-                return denial
-        return None
+                yield denial
 
     def _denial(
         self,
         policy: Policy,
+        message: Message | None,
         verb: Verb,
         partition_id: PartitionId | None,
         headers: Sequence[int] | NDArray[np.int32] | None,
@@ -111,7 +121,7 @@ class Permissions:
         if reason is None:
             return None
         is_repeated, ruling.is_told = ruling.is_told, True
-        return Denial(verb, partition_id, reason, is_repeated)
+        return Denial(verb, partition_id, reason, is_repeated, message)
 
     def _ruling(self, policy: Policy, verb: Verb, partition_id: PartitionId | None) -> _Ruling:
         if policy is not self._policy:
@@ -127,14 +137,11 @@ class Permissions:
     def _decided(self, policy: Policy, verb: Verb, partition_id: PartitionId | None) -> _Ruling:
         decision = decide(policy, self.principal, verb, partition_id)
         if not decision.is_allowed:
-            return _Ruling(decision.reason, None, None)
+            return _Ruling(decision.reason)
         allowed = (
             headers_allowed(policy, self.principal, partition_id) if verb is Verb.APPEND else None
         )
-        if allowed is None:
-            return _Ruling(None, None, None)
-        firsts = np.array([each.first for each in allowed], np.int64)
-        return _Ruling(None, firsts, np.array([each.last for each in allowed], np.int64))
+        return _Ruling(None, allowed)
 
 
 def _headers(message: Message) -> Sequence[int] | NDArray[np.int32] | None:

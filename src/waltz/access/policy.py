@@ -8,7 +8,7 @@ Owns the one rule by which something is allowed. Knows no file and no connection
 
 A role allows a request if it has the verb, if the request's partition, if any, is one of the
 role's, and if the header of an append is one of the role's. Several roles do not add up: one of
-them has to allow all of it.
+them has to allow all of it. The limits of a principal are the least that its roles have.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from waltz.access.principals import Pattern
+from waltz.access.quota import NO_QUOTA, Quota, least
 from waltz.types import PartitionId
 
 
@@ -51,6 +52,13 @@ PLACED_VERBS: Final = frozenset({Verb.APPEND, Verb.READ})
 """Verbs for which a role must name partitions: nobody is granted all of them by omission."""
 
 
+SUMMED_VERBS: Final = frozenset({Verb.APPEND, Verb.READ})
+"""Verbs of which an audit log has sums. Those of a break-glass principal always are counted."""
+
+AUDITED_VERBS: Final = frozenset({Verb.PREFER, Verb.CUT, Verb.ADMIN})
+"""Verbs each request of which is in the audit log: what operators do."""
+
+
 class Mode(Enum):
     OBSERVE = "observe"
     """Nothing is refused; what would be is logged and counted."""
@@ -75,6 +83,9 @@ class Role:
     verbs: frozenset[Verb]
     partitions: tuple[NumberRange, ...] | None = None
     headers: tuple[NumberRange, ...] | None = None
+    quota: Quota = NO_QUOTA
+    audited: frozenset[Verb] = frozenset()
+    """Verbs whose requests are counted in the audit log."""
 
     def has(self, verb: Verb, partition_id: PartitionId | None) -> bool:
         """Whether the role allows the verb at the partition, if any, with some header. `connect`
@@ -135,6 +146,10 @@ class Policy:
         stars = tuple(each for each in self.grants if each.pattern.end is not None)
         object.__setattr__(self, "_plain", plain)
         object.__setattr__(self, "_open", stars)
+
+    @property
+    def has_quotas(self) -> bool:
+        return any(each.quota != NO_QUOTA for each in self.roles)
 
     def breaks_glass(self, principal: str) -> bool:
         return any(each.matches(principal) for each in self.break_glass)
@@ -204,6 +219,23 @@ def headers_allowed(
                     return None
                 found += role.headers
     return joined(sorted(found))
+
+
+def quota_of(policy: Policy, principal: str) -> Quota:
+    """Return the limits of the principal: of each kind the least that one of its roles has. A
+    principal that a break-glass pattern matches, or that no grant matches, has none."""
+    if policy.breaks_glass(principal):
+        return NO_QUOTA
+    return least(role.quota for grant in policy.grants_of(principal) for role in grant.roles)
+
+
+def audited(policy: Policy, principal: str) -> frozenset[Verb]:
+    """Return the verbs of which the principal's requests are counted in the audit log: those that
+    one of its roles says."""
+    if policy.breaks_glass(principal):
+        return SUMMED_VERBS
+    roles = [role for grant in policy.grants_of(principal) for role in grant.roles]
+    return frozenset().union(*(role.audited for role in roles))
 
 
 def joined(ranges: Iterable[NumberRange]) -> tuple[NumberRange, ...]:

@@ -10,9 +10,19 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from waltz.access.policy import PLACED_VERBS, Mode, NumberRange, Policy, Verb, decide, joined
+from waltz.access.policy import (
+    PLACED_VERBS,
+    Mode,
+    NumberRange,
+    Policy,
+    Verb,
+    decide,
+    joined,
+    quota_of,
+)
 from waltz.access.policy_text import HEADER_MAX, HEADER_MIN
 from waltz.access.principals import ANONYMOUS_PRINCIPAL
+from waltz.access.quota import Quota
 from waltz.limits import PARTITIONS_MAX
 from waltz.types import PartitionId
 
@@ -34,6 +44,15 @@ class Change(NamedTuple):
     partitions: tuple[NumberRange, ...]
     headers: tuple[NumberRange, ...]
     """The headers of appends; for other verbs all."""
+
+
+class QuotaChange(NamedTuple):
+    """A limit of a principal that differs; None: there is none."""
+
+    principal: str
+    limit: str
+    before: int | None
+    after: int | None
 
 
 class Holder(NamedTuple):
@@ -79,6 +98,18 @@ def changes(old: Policy, new: Policy) -> list[Change]:
         for verb in Verb
         for is_gained, before, after in ((True, old, new), (False, new, old))
         for change in _granted_only_by(after, before, principal, verb, is_gained=is_gained)
+    ]
+
+
+def quota_changes(old: Policy, new: Policy) -> list[QuotaChange]:
+    """Return the limits that differ."""
+    return [
+        QuotaChange(shown(principal), name, before, after)
+        for principal in principals_of(old, new)
+        for name, before, after in zip(
+            Quota._fields, quota_of(old, principal), quota_of(new, principal), strict=True
+        )
+        if before != after
     ]
 
 
@@ -161,6 +192,8 @@ def doubts(policy: Policy) -> list[str]:
             )
     if policy.mode is Mode.OBSERVE:
         found.append("mode: observe refuses nothing")
+        if policy.has_quotas:
+            found.append("mode: observe holds nobody to a quota")
     if policy.allows_by_default:
         found.append("default: allow lets everybody whom no grant names do everything")
     for verb in (Verb.SERVER, Verb.ADMIN):

@@ -17,6 +17,7 @@ import yaml
 
 from waltz.access.policy import (
     PLACED_VERBS,
+    SUMMED_VERBS,
     VERBS,
     Case,
     Grant,
@@ -27,9 +28,20 @@ from waltz.access.policy import (
     Verb,
 )
 from waltz.access.principals import PATTERN_EXPECTED, Pattern, is_principal, parse_pattern
-from waltz.configuration.yaml_text import PlainLoader
+from waltz.access.quota import (
+    BYTE_RATES,
+    BYTE_UNITS,
+    NO_QUOTA,
+    QUOTA_CONNECTIONS_MAX,
+    RATE_APPENDS_MAX,
+    RATE_BYTES_MAX,
+    RATE_BYTES_MIN,
+    Quota,
+    shown_limit,
+)
 from waltz.errors import ConfigurationError
 from waltz.limits import PARTITIONS_MAX
+from waltz.plain_yaml import PlainLoader
 from waltz.types import PartitionId
 
 POLICY_BYTES_MAX: Final = 512 * 1024
@@ -48,8 +60,10 @@ HEADER_MAX: Final = (1 << 31) - 1
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 _RANGE: Final = re.compile(r"(-?[0-9]{1,20})(?:(?:-|\.\.)(-?[0-9]{1,20}))?")
+_RATE: Final = re.compile(r"([0-9]{1,15})(B|KiB|MiB|GiB|TiB)?/s")
 _REQUIRED: Final = ("version", "mode", "default", "roles", "grants")
 _KEYS: Final = (*_REQUIRED, "break_glass", "cases")
+_ROLE_KEYS: Final = ("verbs", "partitions", "headers", "quota", "audit")
 _WORDS: Final = {"allow": True, "deny": False}
 _ALL: Final = "all"
 
@@ -135,7 +149,7 @@ class _PolicyText:
 
     def _role(self, name: str, key: yaml.Node, node: yaml.Node) -> Role:
         what = f"role {name}"
-        fields = self._fields(node, what, ("verbs", "partitions", "headers"))
+        fields = self._fields(node, what, _ROLE_KEYS)
         self._require(key, fields, ("verbs",), what)
         texts = self._texts(fields["verbs"][1], f"verbs of {what}")
         verbs = frozenset(VERBS[self._choice(each, "verb", VERBS)] for each in texts)
@@ -160,7 +174,42 @@ class _PolicyText:
             headers = self._ranges(
                 fields["headers"][1], f"headers of {what}", HEADER_MIN, HEADER_MAX
             )
-        return Role(name, verbs | {Verb.CONNECT}, partitions, headers)
+        quota = NO_QUOTA
+        if "quota" in fields:
+            quota = self._quota(fields["quota"][1], f"quota of {what}")
+        audited = frozenset[Verb]()
+        if "audit" in fields:
+            choices = sorted(each.value for each in SUMMED_VERBS)
+            nodes = self._texts(fields["audit"][1], f"audit of {what}")
+            audited = frozenset(
+                VERBS[self._choice(each, "verb of audit", choices)] for each in nodes
+            )
+        return Role(name, verbs | {Verb.CONNECT}, partitions, headers, quota, audited)
+
+    def _quota(self, node: yaml.Node, what: str) -> Quota:
+        fields = self._fields(node, what, Quota._fields)
+        limits = {}
+        for name, (_, value) in fields.items():
+            if name == "connections":
+                limits[name] = self._number(
+                    value, f"{name} of the {what}", 1, QUOTA_CONNECTIONS_MAX
+                )
+            else:
+                limits[name] = self._rate(value, f"{name} of the {what}", name)
+        return Quota(**limits)
+
+    def _rate(self, node: yaml.Node, what: str, name: str) -> int:
+        """Return a number of bytes or appends per second."""
+        is_bytes = name in BYTE_RATES
+        low, high = (RATE_BYTES_MIN, RATE_BYTES_MAX) if is_bytes else (1, RATE_APPENDS_MAX)
+        text = self._text(node, what)
+        found = _RATE.fullmatch(text)
+        rate = int(found[1]) * BYTE_UNITS.get(found[2], 1) if found else 0
+        if found is None or bool(found[2]) is not is_bytes or not low <= rate <= high:
+            bounds = f"from {shown_limit(name, low)} to {shown_limit(name, high)}"
+            example = "20MiB/s" if is_bytes else "5000/s"
+            self._fail(node, f"{what} is {text!r:.100}", f"expected {bounds}, as {example}")
+        return rate
 
     def _grants(self, node: yaml.Node, roles: Mapping[str, Role]) -> tuple[Grant, ...]:
         grants = []

@@ -20,12 +20,15 @@ ANONYMOUS_PRINCIPAL: Final = "anonymous"
 """The principal of a peer without a verified certificate, or without a usable name in it."""
 
 PATTERN_EXPECTED: Final = (
-    "expected scheme://..., DNS=..., CN=... or DN=..., with at most one * in what follows, or"
-    f" {ANONYMOUS_PRINCIPAL}"
+    "expected scheme://..., DNS=..., CN=..., DN=... or token:..., with at most one * in what"
+    f" follows, or {ANONYMOUS_PRINCIPAL}"
 )
 
 _URI_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_PREFIXES: Final = ("DNS=", "CN=", "DN=")
+TOKEN_PRINCIPAL: Final = "token:"  # noqa: S105 -- the kind of name
+"""Start of the principal of a peer that has shown a bearer token; no URI becomes one like it."""
+
+_PREFIXES: Final = ("DNS=", "CN=", "DN=", TOKEN_PRINCIPAL)
 
 
 def principal_of(
@@ -42,9 +45,18 @@ def principal_of(
         return ANONYMOUS_PRINCIPAL
     for source in sources:
         if name := _first_name(names, source):
-            is_of_its_kind = source is not NameSource.URI or _URI_START.match(name)
+            is_of_its_kind = source is not NameSource.URI or _is_uri(name)
             return name if is_of_its_kind and is_principal(name) else ANONYMOUS_PRINCIPAL
     return ANONYMOUS_PRINCIPAL
+
+
+def _is_uri(name: str) -> bool:
+    return not name.startswith(TOKEN_PRINCIPAL) and _URI_START.match(name) is not None
+
+
+def token_principal(name: str) -> str:
+    """Return the principal of a peer whose bearer token has this name."""
+    return f"{TOKEN_PRINCIPAL}{name}"
 
 
 def _first_name(names: CertificateNames, source: NameSource) -> str | None:

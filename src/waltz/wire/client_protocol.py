@@ -21,6 +21,7 @@ from waltz.wire.batch_protocol import BATCH_MESSAGES
 from waltz.wire.client_message import ClientMessage as ClientMessage
 from waltz.wire.clients_protocol import CLIENTS_MESSAGES
 from waltz.wire.cut_protocol import CUT_MESSAGES
+from waltz.wire.denial_protocol import DENIAL_MESSAGES
 from waltz.wire.discovery_protocol import DISCOVERY_MESSAGES
 from waltz.wire.fields import (
     BOOLEAN,
@@ -445,6 +446,7 @@ CLIENT_CODEC: Final = Codec(
         *CUT_MESSAGES,
         *HISTORY_MESSAGES,
         *MARKS_MESSAGES,
+        *DENIAL_MESSAGES,
     ),
     (
         FastPath(AppendRequest, _encode_append, _decode_append),

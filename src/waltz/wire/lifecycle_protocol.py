@@ -82,6 +82,9 @@ class Feature(IntEnum):
     MARKS = 7
     """Tells the high-water marks of all its partitions in one answer, if it is a server; a client
     may ask."""
+    DENIALS = 8
+    """Answers a request that its policy denies, if it is a server, and goes on; a client without
+    the feature is cut off."""
 
 
 FEATURES: Final = frozenset(Feature)
@@ -92,6 +95,8 @@ class HandshakeCode(IntEnum):
 
     NONE = 0
     VERSION = 1
+    TOKEN = 2
+    """The server does not take the bearer token, or none was shown and the server demands one."""
 
 
 class MagicBytes:
@@ -160,6 +165,21 @@ def client_token(extensions: Iterable[tuple[str, bytes]]) -> bytes:
             f"client token of {len(token)} bytes; expected {CLIENT_TOKEN_BYTES}"
         )
     return token
+
+
+BEARER_TOKEN_EXTENSION: Final = "waltz.token"  # noqa: S105 -- the name of the extension
+BEARER_TOKEN_BYTES_MAX: Final = 128
+"""Bytes of the bearer token that a handshake may have; with more, the peer has no token."""
+
+
+def bearer_token(extensions: Iterable[tuple[str, bytes]]) -> str | None:
+    """Return the bearer token among the extensions of a handshake, empty if it cannot be one; None:
+    there is none."""
+    shown = dict(extensions).get(BEARER_TOKEN_EXTENSION)
+    if shown is None:
+        return None
+    is_short = len(shown) <= BEARER_TOKEN_BYTES_MAX
+    return shown.decode() if is_short and shown.isascii() else ""
 
 
 @message(32, since=LIFECYCLE_SINCE, audience=Audience.LINK)

@@ -91,6 +91,7 @@ class Audience(Enum):
     STRANGERS_SERVER = "a server as a whole, from a client that may have no ID yet"
     STREAM = "the partition of a client, on its stream connection"
     ASKER = "the part of a client that has asked, on a connection for requests"
+    REQUESTER = "the part of a client that has sent the request, on the connection of the request"
     LINK = "the logical connection itself"
 
 
