@@ -60,3 +60,9 @@ def test_notes_are_kept_where_the_original_never_looks() -> None:
     paths = ClusterPaths("/waltz_cluster")
     assert paths.note("a") == "/waltz_cluster/notes/a"
     assert paths.notes not in golden_tree("4-after-clients")
+
+
+def test_the_policy_is_kept_where_the_original_never_looks() -> None:
+    paths = ClusterPaths("/waltz_cluster")
+    assert paths.policy == "/waltz_cluster/policy"
+    assert paths.policy not in golden_tree("4-after-clients")

@@ -14,10 +14,11 @@ from waltz.cluster.cluster_shell import (
     create_cluster,
     read_cluster_params,
 )
+from waltz.cluster.policy_node_shell import write_policy_node
 from waltz.cluster.removal_shell import remove_cluster
 from waltz.cluster.store_params import ClusterParams
 from waltz.errors import ConfigurationError, CoordinatorLostError, NoNodeError
-from waltz.host import Host
+from waltz.host import Coordinator, Host
 from waltz.sim.loop import Process
 from waltz.types import Address
 
@@ -50,6 +51,21 @@ def test_a_cluster_is_removed_with_all_that_is_its_own() -> None:
         with pytest.raises(NoNodeError, match="there is no cluster at /prod/waltz"):
             await world.ask(remove_cluster, name=None, root=ROOT)
         await create(world)
+
+    simulate(story)
+
+
+def test_a_cluster_with_a_policy_and_a_cut_is_removed_with_them() -> None:
+    async def story(world: World) -> None:
+        await create(world)
+
+        async def write(coordinator: Coordinator) -> None:
+            await coordinator.create(f"{ROOT}/cut", b"1")
+            assert await write_policy_node(coordinator, ROOT, b"version: 1", over=None)
+
+        await world.ask(write)
+        await world.ask(remove_cluster, name="prod", root=ROOT)
+        assert world.tree.children("/prod") == []
 
     simulate(story)
 

@@ -152,4 +152,4 @@ def test_every_key_says_what_it_is_for() -> None:
     assert len(set(names)) == len(names)
     for key in STORAGE_KEYS:
         assert key.description.endswith("."), key.name
-        assert key.default is None or key.kind.convert(key.default) == key.default, key.name
+        assert key.default is None or key.kind.convert(key.shown_default) == key.default, key.name

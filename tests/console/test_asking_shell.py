@@ -80,7 +80,7 @@ def test_consumers_are_told_by_partition_with_who_is_connected() -> None:
     zero, one = PartitionId(0), PartitionId(1)
     mount = ClientMount(zero, TransactionId(9), TransactionId(5), 0.1, None, None, True)
     client = MountedClient(
-        1, ClientId(7), "orders", "", "", "", True, "", "10.0.0.9:1", 5, True, True, 60.0, 0.1,
+        1, ClientId(7), "orders", "", "", "", True, "CN=o", "10.0.0.9:1", 5, True, True, 60.0, 0.1,
         (mount,), 0,
     )  # fmt: skip
     partitions = (
@@ -98,9 +98,9 @@ def test_consumers_are_told_by_partition_with_who_is_connected() -> None:
     )
     assert consumers_told(view) == ConsumersTold(
         (
-            ConsumerAnswer("orders", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",)),
-            ConsumerAnswer("orders", one, None, False, None, None, None, ()),
-            ConsumerAnswer("client 7", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",)),
+            ConsumerAnswer("orders", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",), ("CN=o",)),
+            ConsumerAnswer("orders", one, None, False, None, None, None, (), ()),
+            ConsumerAnswer("client 7", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",), ("CN=o",)),
         ),
         {str(NOWHERE): "refused"},
         False,

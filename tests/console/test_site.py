@@ -33,7 +33,10 @@ def test_a_large_map_has_pages() -> None:
 
 
 def consumer(name: str, behind: int | None, seconds: float | None) -> ConsumerAnswer:
-    return ConsumerAnswer(name, PartitionId(1), 30, True, behind, seconds, seconds, ("10.0.0.9:1",))
+    address, principal = "10.0.0.9:1", f"CN={name}"
+    return ConsumerAnswer(
+        name, PartitionId(1), 30, True, behind, seconds, seconds, (address,), (principal,)
+    )
 
 
 def consumers(*found: ConsumerAnswer, **more: Any) -> ClusterAnswers:
@@ -43,7 +46,7 @@ def consumers(*found: ConsumerAnswer, **more: Any) -> ClusterAnswers:
 
 def test_consumers_are_shown_once_servers_tell_of_them_the_slowest_first() -> None:
     late = replace(consumer("<orders>", 950, 95.0), lag_most_seconds=99.5)
-    left = replace(consumer("gone", 12, 3.2), is_current=False, addresses=())
+    left = replace(consumer("gone", 12, 3.2), is_current=False, addresses=(), principals=())
     text = shown(
         "/consumers",
         consumers(consumer("billing", 0, 0.0), late, left, consumer("new", None, None)),
@@ -51,6 +54,9 @@ def test_consumers_are_shown_once_servers_tell_of_them_the_slowest_first() -> No
     assert text is not None
     places = [text.index(name) for name in ("new", "&lt;orders&gt;", "gone", "billing")]
     assert places == sorted(places)
+    assert "CN=billing" in text
+    assert "CN=&lt;orders&gt;" in text
+    assert "CN=gone" not in text
     assert "95 s to 100 s" in text
     assert "at most 4 s" in text
     assert "not connected" in text

@@ -18,12 +18,12 @@ from waltz.client.client_shell import AsyncWaltzClient
 from waltz.connections.logical_handshake import Handshake
 from waltz.errors import PostponedError, UnavailableError
 from waltz.host import Host
+from waltz.log_fields import printable
 from waltz.operators.client_questions_shell import (
     Lag,
     ServerClients,
     ask_all_clients,
     ask_clients,
-    printable,
 )
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.types import (

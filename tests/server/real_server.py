@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
-from waltz.host import Host
+from waltz.host import Disk, Host
 from waltz.server.server_shell import Server, ServerConfig
 from waltz.storage.directory.space import FreeMinimum
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
@@ -78,9 +79,11 @@ async def running_server(
     *,
     tls: TlsSettings = NOT_CONFIGURED,
     partition_count: int = 1,
+    disk: Disk | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Host, Server]]:
-    """A server with these `settings`, a storage node and a coordinator in this process."""
+    """A server with these `settings` and that disk, a storage node and a coordinator in this
+    process."""
     coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=tls)
     await coordinator.start(LOOPBACK)
     host = real_host(coordinator.address, tls)
@@ -106,7 +109,8 @@ async def running_server(
         cluster_key=key,
         storages=[StorageEntry(node.data_address, node.admin_address)],
     )
-    server = Server(host, ServerConfig(LOOPBACK, **settings))
+    own = host if disk is None else replace(host, disk=disk)
+    server = Server(own, ServerConfig(LOOPBACK, **settings))
     await server.start()
     try:
         yield host, server

@@ -10,7 +10,7 @@ import pytest
 from waltz.connections.logical_handshake import Handshake
 from waltz.errors import RemoteProtocolError
 from waltz.server.clients.arrivals_shell import Arrival, receive_arrival, receive_next_request
-from waltz.types import ClientId, Generation, PartitionId, RequestId
+from waltz.types import CertificateNames, ClientId, Generation, PartitionId, RequestId
 from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
 from waltz.wire.handshake import Hello, decode_hello
 
@@ -22,7 +22,9 @@ class Said:
     """A connection on which these pieces come, and then its end."""
 
     peer = "said"
-    certificate = None
+    certificate: CertificateNames | None = None
+    is_encrypted = False
+    token = ""
     trouble = ""
     unsent_bytes = 0
 

@@ -21,6 +21,7 @@ from waltz.connections.logical_handshake import Handshake
 from waltz.host import Host
 from waltz.server.clients.clients_shell import Clients
 from waltz.server.clients.contexts import REPEATED, UNKNOWN
+from waltz.server.clients.identification import Identification
 from waltz.server.clients.reception import Terms
 from waltz.server.server_shell import Server
 from waltz.system.real_host import real_host
@@ -421,7 +422,7 @@ def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
             idle_seconds=30.0,
             restore_seconds=10.0,
             handshake_seconds=10.0,
-            name_sources=(NameSource.COMMON_NAME,),
+            identification=Identification((NameSource.COMMON_NAME,)),
             hand_on=nothing,
             tell_all=lambda _: None,
         )

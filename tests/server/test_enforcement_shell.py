@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +15,14 @@ from tests.client.fake_cluster import until
 from tests.server.builders import PARTITION, append, flush, mount
 from tests.server.real_server import running_server
 from tests.tls_files import TlsFiles
+from waltz.access.policy_standing import PolicyStanding
+from waltz.access.policy_watch_shell import POLICY_LOOK_SECONDS, AccessConfig
+from waltz.access.principals import parse_pattern
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.connections.logical_handshake import Handshake
 from waltz.errors import ConfigurationError
 from waltz.host import Connection, Host
-from waltz.server.enforcement_shell import POLICY_LOOK_SECONDS
-from waltz.server.server_metrics import PolicyStanding
 from waltz.server.server_shell import Server
 from waltz.system.real_host import real_host
 from waltz.types import TlsSettings
@@ -38,6 +39,7 @@ from waltz.wire.client_protocol import (
 from waltz.wire.cut_protocol import HoldRequest
 from waltz.wire.discovery_protocol import ClientIdRequest, TopologyRequest
 from waltz.wire.handshake import Link
+from waltz.wire.lifecycle_protocol import Feature
 from waltz.wire.logical_link import LogicalLink
 from waltz.wire.message import Message
 
@@ -60,9 +62,12 @@ grants:
 class Peer:
     """Somebody with a certificate, or without, who says and hears single messages."""
 
-    def __init__(self, connection: Connection, version: int) -> None:
+    def __init__(
+        self, connection: Connection, version: int, features: Collection[Feature] = ()
+    ) -> None:
         self.connection = connection
         self.version = version
+        self.features = features
         self.heard: list[Message] = []
         self.link: LogicalLink
 
@@ -71,14 +76,13 @@ class Peer:
         self.connection.write(link.hello())
         while (rest := link.greet(await self._read())) is None:
             pass
-        features: tuple[int, ...] = ()
         if self.version == 5:
-            self.connection.write(link.encode(Handshake(()).request))
+            self.connection.write(link.encode(Handshake(self.features).request))
             while (first := link.receive_first(rest)) is None:
                 rest = await self._read()
             rest = first[1]
         link.opened()
-        self.link = LogicalLink(link, features)
+        self.link = LogicalLink(link, self.features)
         self.heard += self.link.receive(rest)
 
     def say(self, *messages: Message) -> None:
@@ -126,11 +130,17 @@ class Setting:
         self._files = files
 
     def someone(self, name: str) -> Host:
-        settings = TlsSettings(self._files.issue(name), authorities=self._files.authorities)
-        return replace(real_host(None, settings), coordinator=self.host.coordinator)
+        host = self.someone_without_coordinator(name)
+        return replace(host, coordinator=self.host.coordinator)
 
-    async def peer(self, name: str, version: int) -> Peer:
-        peer = Peer(await self.someone(name).network.connect(self.server.address), version)
+    def someone_without_coordinator(self, name: str) -> Host:
+        """Return a host for another loop than that of the server."""
+        settings = TlsSettings(self._files.issue(name), authorities=self._files.authorities)
+        return real_host(None, settings)
+
+    async def peer(self, name: str, version: int, *features: Feature) -> Peer:
+        connection = await self.someone(name).network.connect(self.server.address)
+        peer = Peer(connection, version, features)
         await peer.open()
         return peer
 
@@ -141,14 +151,22 @@ class Setting:
 
 
 def play(
-    directory: Path, scene: Callable[[Setting], Awaitable[None]], policy: str = POLICY
+    directory: Path,
+    scene: Callable[[Setting], Awaitable[None]],
+    policy: str = POLICY,
+    break_glass: Sequence[str] = (),
 ) -> None:
     files, path = TlsFiles(directory), directory / "policy.yaml"
     path.write_text(policy)
 
     async def main() -> None:
         async with running_server(
-            directory, tls=files.peer(), policy_path=str(path), partition_count=PARTITION + 1
+            directory,
+            tls=files.peer(),
+            access=AccessConfig(
+                policy_path=str(path), break_glass=tuple(map(parse_pattern, break_glass))
+            ),
+            partition_count=PARTITION + 1,
         ) as (host, server):
             await until(lambda: sum(p.is_open for p in server.state().partitions) > PARTITION)
             await scene(Setting(host, server, files, path))
@@ -283,6 +301,17 @@ def test_another_policy_ends_who_has_mounted_what_is_granted_no_longer(
         assert isinstance(await orders.hear(FlushResponse), FlushResponse)
 
     play(tmp_path, scene)
+
+
+def test_whom_the_server_s_own_configuration_names_no_policy_denies(tmp_path: Path) -> None:
+    async def scene(setting: Setting) -> None:
+        ops = await setting.peer("ops", 5)
+        await ops.mount()
+        ops.say(append(1))
+        await until(lambda: mark(setting.server) == 0)
+        assert setting.denials() == {}
+
+    play(tmp_path, scene, break_glass=["spiffe://tests/ops"])
 
 
 def test_a_broken_file_changes_nothing_and_the_log_names_its_line(

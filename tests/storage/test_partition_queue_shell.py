@@ -47,6 +47,8 @@ class Recorder:
     is_paused: bool = False
     peer: str = "a test"
     certificate: None = None
+    is_encrypted: bool = False
+    token: str = ""
     unsent_bytes: int = 0
     trouble: str = ""
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.store.fake_replica import FakeReplica
 from tests.store.recovery_bench import A, B, Bench, C, closed, diverged, node, open_state, same_logs
-from waltz.cluster.partition_metadata import SESSION_CLIMB
+from waltz.cluster.partition_metadata import SESSION_CLIMB, SESSION_CLIMB_MAX
+from waltz.store.recovery import EndRecovery
 from waltz.types import ReplicaId
 
 # Metadata that were set back
@@ -36,6 +37,65 @@ def test_a_mark_of_the_last_session_alone_makes_no_voter_of_a_closed_replica() -
     bench.reach(A, B)
     assert bench.mark() == 13
     assert same_logs(bench)
+
+
+# Metadata that names a session as written and not as open, though it was open
+
+
+@pytest.mark.parametrize("order", list(permutations((A, B, C), 2)))
+def test_records_beyond_the_mark_of_the_session_before_prove_that_it_was_open(
+    order: tuple[ReplicaId, ...],
+) -> None:
+    """The coordinator was set back to the moment before session 5 was open. A and C were in it; B
+    holds what nobody else has, and would be one of a majority with either of them."""
+    states = {each: open_state(4) for each in (A, B, C)}
+    nodes = [node(A, 5, 100, 120), diverged(B, 4, 70, 103, 3), node(C, 5, 100, 120)]
+    bench = Bench(6, states, nodes).reach(*order)
+    assert isinstance(bench.newest(), EndRecovery)
+    assert bench.recovery.is_disproved
+    assert bench.mark() is None
+    assert (bench.lasts[A], bench.lasts[C]) == (120, 120)
+    following = Bench(7 + SESSION_CLIMB, states, nodes).reach(A, B, C)
+    assert following.mark() == 120
+    assert same_logs(following)
+
+
+def test_a_replica_that_was_written_off_is_not_cut_if_it_was_in_the_session_before() -> None:
+    states = {A: open_state(4), B: open_state(4), C: closed(3, 80)}
+    nodes = [node(A, 5, 100, 120), diverged(B, 4, 70, 103, 3), node(C, 5, 100, 120)]
+    bench = Bench(6, states, nodes).reach(B, C)
+    assert bench.recovery.is_disproved
+    assert bench.lasts[C] == 120
+
+
+@pytest.mark.parametrize(
+    ("session", "nodes"),
+    [
+        (6, [node(A, 5, 120, 120), node(B, 4, 70, 120)]),  # may have begun and never opened
+        (7, [node(A, 5, 100, 120), node(B, 4, 70, 120)]),  # session 6 may have copied to A
+        (SESSION_CLIMB_MAX, [node(A, SESSION_CLIMB_MAX - 1, 100, 120), node(B, 4, 70, 120)]),
+    ],
+)
+def test_what_may_come_of_failed_recoveries_proves_nothing(
+    session: int, nodes: list[FakeReplica]
+) -> None:
+    states = {A: open_state(4), B: open_state(4)}
+    if session == SESSION_CLIMB_MAX:  # no number is left for a climb
+        states = {each: open_state(session - 2) for each in (A, B)}
+    bench = Bench(session, states, nodes).reach(A, B)
+    assert not bench.recovery.is_disproved
+    assert bench.mark() == 120
+
+
+def test_one_that_is_late_disproves_nothing_that_a_majority_has_resolved() -> None:
+    """What C has written in session 5 nobody else has: no client was told that it is committed."""
+    states = {each: open_state(4) for each in (A, B, C)}
+    nodes = [node(A, 5, 100, 100), node(B, 4, 70, 100), node(C, 5, 100, 103)]
+    bench = Bench(6, states, nodes).reach(A, B)
+    assert bench.mark() == 100
+    bench.reach(C)
+    assert not bench.recovery.is_disproved
+    assert set(bench.lasts.values()) == {100}
 
 
 CLIMBED = 9 + SESSION_CLIMB

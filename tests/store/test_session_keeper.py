@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.store.world import Calm, World
@@ -391,6 +393,37 @@ def test_a_coordinator_that_was_set_back_is_outrun_and_nothing_is_lost(missed: i
     world.submit(3)
     world.settle()
     assert world.server.keeper.high_water_mark == written + 3
+
+
+def test_a_coordinator_that_was_set_back_into_the_opening_of_a_session_is_outrun() -> None:
+    """Its metadata have the number of the session, and the replica states of the one before."""
+    world = Calm()
+    before = world.metadata
+    world.submit(2)
+    world.settle()
+    world.down("c")
+    world.server = world.add_server()
+    world.pass_time(100.0)
+    opened = SessionId(world.sessions()[-1])
+    assert opened > before.session_id
+    world.submit(2)
+    world.settle()
+    written = world.server.keeper.high_water_mark
+    assert written is not None
+    world.up("c")
+    world.down("b")
+    world.metadata = replace(before, session_id=opened)
+    world.version += 1
+    world.server = world.add_server()
+    for _ in range(20):
+        world.pass_time(30.0)
+    opened_events = [each for each in world.told() if isinstance(each, StoreOpened)]
+    assert not opened_events, "b may know of a later session"
+    world.up("b")
+    for _ in range(20):
+        world.pass_time(30.0)
+    assert world.server.keeper.high_water_mark == written
+    assert world.metadata.session_id >= opened + SESSION_CLIMB
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 5])

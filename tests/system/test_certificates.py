@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from tests.tls_files import TlsFiles
 from waltz.errors import ConfigurationError
 from waltz.system.certificates import (
     Authority,
@@ -16,6 +18,7 @@ from waltz.system.certificates import (
     Identity,
     describe,
     is_issued_by,
+    names_in_file,
     self_signed_pair,
 )
 
@@ -164,3 +167,13 @@ def test_what_is_no_authority_is_refused() -> None:
 def test_a_self_signed_pair_has_no_uses_that_restrict_it() -> None:
     found = describe(self_signed_pair().certificate)
     assert (found.uses, found.hosts, found.uris) == (("any",), (), ())
+
+
+def test_the_names_in_a_file_are_those_that_a_peer_is_shown(tls_files: TlsFiles) -> None:
+    path = Path(tls_files.issue("orders", "localhost", "127.0.0.1"))
+    found = names_in_file(path.read_bytes())
+    assert found.uris == ("spiffe://tests/orders",)
+    assert found.dns_names == ("localhost",)
+    assert found.common_names == ("orders",)
+    with pytest.raises(ConfigurationError, match="no certificate in it"):
+        names_in_file(b"")

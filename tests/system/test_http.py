@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from waltz.errors import ConfigurationError
+from waltz.peer_log import PEER_LINES_MAX
 from waltz.system import http as http_module
 from waltz.system.http import (
     HTTP_CONNECTIONS_MAX,
@@ -165,6 +167,84 @@ def test_a_connection_that_waits_is_ended_in_time_and_used_again_before(
                 pass
             assert (await reader.readexactly(len("grün".encode()))).decode() == "grün"
         assert await what_comes(reader) == b""
+        writer.close()
+
+    run(main)
+
+
+def test_a_request_behind_another_one_may_come_in_pieces() -> None:
+    """A piece of it need not begin as a request does."""
+
+    async def main(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(WHOLE + WHOLE[:-4])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await reader.readuntil("grün".encode())
+        writer.write(WHOLE[-4:])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    run(main)
+
+
+def test_a_request_behind_another_one_has_the_time_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_module, "HTTP_IDLE_SECONDS_MAX", 3600.0)
+
+    async def main(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(WHOLE + HALF)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        await what_comes(reader)
+        writer.close()
+
+    run(main, HttpBounds(request_seconds_max=0.2))
+
+
+CHUNKED_POST = b"POST /good HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (CHUNKED_POST + b"zz\r\n",),
+        (CHUNKED_POST, b"zz\r\n"),
+        (CHUNKED_POST + b"1\r\nx\r\n", b"\xff\r\n"),
+        (b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /good HTTP/9\r\n\r\n"),
+        (b"GET /good HTTP/1.1\r\nhost x\r\n\r\n",),
+        (b"GET /good HTTP/1.1\r\ncontent-length: -1\r\n\r\n",),
+    ],
+)
+def test_requests_that_cannot_be_read_cost_a_bounded_number_of_log_lines(
+    pieces: tuple[bytes, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(server: HttpServer) -> None:
+        for _ in range(2 * PEER_LINES_MAX):
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(pieces[0])
+            answered = b""
+            if len(pieces) > 1:
+                answered = await reader.readuntil(b"\r\n\r\n")
+                writer.write(pieces[1])
+            heard = answered + await what_comes(reader)
+            assert heard.count(b"HTTP/1.1 ") <= len(pieces)
+            writer.close()
+
+    run(main)
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+    assert not [each for each in caplog.records if each.exc_info]
+    assert len(caplog.records) <= PEER_LINES_MAX
+
+
+def test_a_body_with_two_lengths_is_the_last_thing_that_is_read() -> None:
+    """RFC 9112, 6.1: else a proxy and this side could see different requests in it."""
+
+    async def main(server: HttpServer) -> None:
+        reader, writer = await asyncio.open_connection(*server.address)
+        lengths = b"content-length: 100\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+        writer.write(WHOLE[:-2] + lengths + WHOLE)
+        assert (await what_comes(reader)).count(b"HTTP/1.1") == 1
         writer.close()
 
     run(main)

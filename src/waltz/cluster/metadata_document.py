@@ -58,6 +58,10 @@ _NODES: Final = (
         _PATHS.cut,
         "the time at which a cut was last being taken: milliseconds since 1970 in decimal digits",
     ),
+    (
+        _PATHS.policy,
+        "the policy that servers and storage nodes may follow: its text as it was written",
+    ),
     (_PATHS.notes, "none; made with the first note"),
     (_PATHS.note("name"), "an application's, such as the progress of a Spark sink: JSON"),
     (_PATHS.history, "histories that restores under the same cluster key began: JSON"),
@@ -100,8 +104,8 @@ characters above U+FFFF as two surrogates of three bytes each) after its length 
 count is an int; there are at most {PARTITIONS_MAX} partitions and {METADATA_ENTRIES_MAX} entries of
 any other kind. Entries come in any order. A connect string is the `host:port` of a storage node's
 data port. Bytes after a value are ignored. The Java original has no `storageDirectories`,
-no `serverPreferences`, no `consumers`, no `cut`, no `notes`, no `history`, no `restore` and no
-`partitionRestores`.
+no `serverPreferences`, no `consumers`, no `cut`, no `policy`, no `notes`, no `history`, no
+`restore` and no `partitionRestores`.
 
 ## Nodes
 

@@ -144,13 +144,18 @@ def next_session(
             f" {metadata.generation}, session {metadata.session_id}"
         )
     following = metadata.session_id + 1
-    if beyond is not None and following <= beyond <= SESSION_CLIMB_MAX - SESSION_CLIMB:
+    if beyond is not None and following <= beyond and may_climb(beyond):
         following = beyond + SESSION_CLIMB
     if generation - following >= SESSION_CLIMB // 2:
         # Another partition's session has raised the generation (docs/decisions/0060): replicas that
         # promise this number let the generation be found exceeded if the coordinator is set back.
         following = int(generation)
     return replace(metadata, generation=generation, session_id=SessionId(following))
+
+
+def may_climb(beyond: SessionId) -> bool:
+    """Return whether there are numbers for a climb above `beyond`."""
+    return beyond <= SESSION_CLIMB_MAX - SESSION_CLIMB
 
 
 def last_session(states: Mapping[ReplicaId, ReplicaState]) -> SessionId:

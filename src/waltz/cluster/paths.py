@@ -1,6 +1,6 @@
 """The paths of a cluster's nodes below its root. Source: Waltz Storage and Waltz Server; the Java
-original has no storage directories, server preferences, notes, consumers, cut, history, restore or
-partition restores.
+original has no storage directories, server preferences, notes, consumers, cut, policy, history,
+restore or partition restores.
 """
 
 from __future__ import annotations
@@ -110,6 +110,11 @@ class ClusterPaths:
         """The node that a tool writes while it takes a cut, so that what it reads next is no older
         than its write."""
         return f"{self.root}/cut"
+
+    @property
+    def policy(self) -> str:
+        """The node with the text of the policy that servers and storage nodes may follow."""
+        return f"{self.root}/policy"
 
     @property
     def notes(self) -> str:

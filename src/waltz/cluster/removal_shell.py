@@ -65,6 +65,8 @@ async def _check_removable(
         paths.storage_directories,
         paths.server_preferences,
         paths.consumers,
+        paths.cut,
+        paths.policy,
         paths.notes,
         paths.history,
         paths.restore,

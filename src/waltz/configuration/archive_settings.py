@@ -14,6 +14,7 @@ from waltz.configuration.coordinator_settings import (
     ZOOKEEPER_KEYS,
     weigh_with_coordinator,
 )
+from waltz.configuration.http_settings import HTTP_ACCESS_KEYS, http_faults
 from waltz.configuration.keys import Key, ValueKind, address, number, text, whole_number
 from waltz.configuration.settings import Given, Settings, raise_faults
 from waltz.configuration.tls_settings import tls_faults, tls_keys
@@ -100,6 +101,7 @@ ARCHIVE_KEYS: Final[tuple[Key[Any], ...]] = (
     VERIFY_REPLICAS,
     RATE,
     HTTP_ADDRESS,
+    *HTTP_ACCESS_KEYS,
     COORDINATOR_ADDRESS,
     *ZOOKEEPER_KEYS,
     *ZOOKEEPER_ACCESS_KEYS,
@@ -110,7 +112,8 @@ ARCHIVE_KEYS: Final[tuple[Key[Any], ...]] = (
 def archive_settings(given: Mapping[str, Given]) -> Settings:
     """Return the settings of an archive. Raises ConfigurationError with every fault."""
     settings, faults = weigh_with_coordinator(ARCHIVE_KEYS, given)
-    raise_faults([*faults, *tls_faults(settings, TLS, listens=False)])
+    faults += tls_faults(settings, TLS, listens=False)
+    raise_faults(faults + http_faults(settings, http_address(settings)))
     return settings
 
 

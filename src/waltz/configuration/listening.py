@@ -46,7 +46,8 @@ def http_keys(prefix: str) -> tuple[Key[int], Key[str]]:
         kind=host_name(),
         default_text=f"that of {prefix}.bindAddress",
         option="--http-address",
-        description="Address at which the HTTP port listens. HTTP requests are not authenticated.",
+        description="Address at which the HTTP port listens. HTTP requests are not authenticated"
+        " without `http.tokens` or `http.tls.trustStore.location`.",
     )
     return port_key, bind
 

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from waltz.configuration.access_settings import POLICY, PRINCIPAL_FROM
+from waltz.configuration.access_settings import (
+    AUDIT_KEYS,
+    BREAK_GLASS,
+    POLICY,
+    PRINCIPAL_FROM,
+    TOKENS,
+)
 from waltz.configuration.coordinator_settings import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
@@ -18,6 +24,7 @@ from waltz.configuration.coordinator_settings import (
     warn_of_plain_zookeeper,
     weigh_with_coordinator,
 )
+from waltz.configuration.http_settings import HTTP_ACCESS_KEYS, http_faults
 from waltz.configuration.keys import (
     Key,
     ValueKind,
@@ -215,6 +222,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     ADVERTISED_ADDRESS,
     HTTP_PORT,
     HTTP_BIND_ADDRESS,
+    *HTTP_ACCESS_KEYS,
     PREFERRED_PARTITIONS,
     LOCK_TABLE_SIZE,
     FEED_CACHE_SIZE,
@@ -226,6 +234,9 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     SHUTDOWN_TIMEOUT,
     PRINCIPAL_FROM,
     POLICY,
+    BREAK_GLASS,
+    TOKENS,
+    *AUDIT_KEYS,
     *TLS.all,
     *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),
     _unused("server.realtimeThreshold", whole_number(1, 1 << 31), NO_THRESHOLD, "Lag in IDs."),
@@ -246,9 +257,16 @@ def server_settings(given: Mapping[str, Given]) -> Settings:
     faults += tls_faults(settings, TLS, listens=True)
     faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
     faults += tls_faults(settings, STORAGE_TLS, listens=False)
+    faults += http_faults(settings, http_address(settings))
     raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings
+
+
+def client_tls(settings: Settings) -> TlsSettings:
+    """Return the TLS settings of the clients' port; no file is read."""
+    found = tls_settings(settings, TLS, listens=True)
+    return replace(found, takes_tokens=settings.is_set(TOKENS))
 
 
 def storage_tls(settings: Settings) -> TlsSettings | None:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from waltz.configuration.archive_settings import ARCHIVE_KEYS
+from waltz.configuration.bridge_settings import BRIDGE_KEYS
 from waltz.configuration.keys import Key
+from waltz.configuration.outbox_settings import OUTBOX_KEYS
 from waltz.configuration.server_settings import SERVER_KEYS
 from waltz.configuration.storage_settings import STORAGE_KEYS
 from waltz.configuration.tools_settings import TOOL_KEYS
@@ -80,6 +82,64 @@ it, prints what would be in force, and ends. How archives work: [archive.md](arc
 ## Keys of the original that this release does not serve
 
 {_unserved(ARCHIVE_KEYS)}
+"""
+
+
+OUTBOX_EXAMPLE = """\
+outbox:
+  cluster: waltz://waltz-1.example:7300,waltz-2.example:7300
+  table: waltz_outbox
+  httpAddress: 0.0.0.0:7400
+"""
+
+
+def outbox_page() -> str:
+    """Return the whole text of `docs/operating/outbox-configuration.md`."""
+    return f"""\
+# Configuration of an outbox
+
+Printed by `python -m waltz.configuration.settings_document outbox`; a test compares this file with
+the code.
+
+    waltz outbox run|status|parked|retry|drop FILE
+
+The file is YAML. Keys are dotted, nested, or both. `waltz outbox run --check FILE` judges all of
+it, prints what would be in force, and ends. How an outbox works: [outbox.md](../outbox.md).
+
+```yaml
+{OUTBOX_EXAMPLE}```
+
+{_table(OUTBOX_KEYS)}
+"""
+
+
+BRIDGE_EXAMPLE = """\
+bridge:
+  cluster: waltz://waltz-1.example:7300,waltz-2.example:7300
+  url: https://hooks.example/waltz
+  secretFile: /etc/waltz/hook.secret
+  progress: /var/lib/waltz/hook.json
+  httpAddress: 0.0.0.0:7401
+"""
+
+
+def bridge_page() -> str:
+    """Return the whole text of `docs/operating/bridge-configuration.md`."""
+    return f"""\
+# Configuration of a bridge
+
+Printed by `python -m waltz.configuration.settings_document bridge`; a test compares this file with
+the code.
+
+    waltz bridge http|status|skip FILE
+
+The file is YAML. Keys are dotted, nested, or both. `waltz bridge http --check FILE` judges all of
+it, prints what would be in force, and ends. How a bridge works: [bridge.md](../bridge.md).
+
+```yaml
+{BRIDGE_EXAMPLE}```
+
+{_table(BRIDGE_KEYS)}
 """
 
 
@@ -172,6 +232,8 @@ if __name__ == "__main__":
         "storage": storage_page,
         "server": server_page,
         "archive": archive_page,
+        "outbox": outbox_page,
+        "bridge": bridge_page,
         "tools": tools_page,
     }
     sys.stdout.write(pages[sys.argv[1]]())

@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from waltz.configuration.access_settings import (
+    AUDIT_KEYS,
+    BREAK_GLASS,
+    POLICY,
+    PRINCIPAL_FROM,
+)
 from waltz.configuration.coordinator_settings import (
     COORDINATOR_ADDRESS,
     ZOOKEEPER_ACCESS_KEYS,
@@ -17,6 +23,7 @@ from waltz.configuration.coordinator_settings import (
     warn_of_plain_zookeeper,
     weigh_with_coordinator,
 )
+from waltz.configuration.http_settings import HTTP_ACCESS_KEYS, http_faults
 from waltz.configuration.keys import (
     Key,
     ValueKind,
@@ -220,6 +227,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     ADMIN_BIND_ADDRESS,
     HTTP_PORT,
     HTTP_BIND_ADDRESS,
+    *HTTP_ACCESS_KEYS,
     SEGMENT_THRESHOLD,
     SEGMENT_CACHE,
     DISK_FREE_MIN,
@@ -229,6 +237,10 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     HANDSHAKE_TIMEOUT,
     SHUTDOWN_TIMEOUT,
     *TLS.all,
+    PRINCIPAL_FROM,
+    POLICY,
+    BREAK_GLASS,
+    *AUDIT_KEYS,
     _graphite("hostname", host_name(), "Graphite's host."),
     _graphite("port", port(), "Graphite's port."),
     _graphite("prefix", text(), "Prefix of the metrics' names."),
@@ -243,6 +255,7 @@ def storage_settings(given: Mapping[str, Given]) -> Settings:
     faults += different(settings, (PORT, ADMIN_PORT, HTTP_PORT))
     faults += tls_faults(settings, TLS, listens=True)
     faults += narrowed_faults(settings, BIND_ADDRESS, ADVERTISED_ADDRESS, TLS)
+    faults += http_faults(settings, http_address(settings))
     raise_faults(faults)
     warn_of_plain_zookeeper(settings, tls_settings(settings, TLS, listens=True))
     return settings

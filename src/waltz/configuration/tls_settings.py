@@ -7,6 +7,7 @@ may have one for each. Keys have the original's names if it has them; the files 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from waltz.configuration.keys import Key, ValueKind, boolean, text
@@ -45,6 +46,9 @@ class TlsKeys:
     authorities: Key[str]
     verify_host_name: Key[bool]
     plain: Key[Plain]
+    token_file: Key[str] | None
+    """None: whom this process connects to takes no tokens."""
+
     others: tuple[Key[Any], ...]
     """Keys of the original that have no effect here, or only say that a file is PEM."""
 
@@ -57,18 +61,18 @@ class TlsKeys:
             self.authorities,
             self.verify_host_name,
             self.plain,
+            *(() if self.token_file is None else (self.token_file,)),
             *self.others,
         )
 
 
-def tls_keys(prefix: str) -> TlsKeys:
-    """Return the keys below `prefix`, such as `server.ssl`, for the list of a process's keys."""
+def tls_keys(prefix: str, *, shows_token: bool = False) -> TlsKeys:
+    """Return the keys below `prefix`, such as `server.ssl`, for the list of a process's keys.
 
-    def key(name: str, kind: ValueKind[Any], description: str, **more: Any) -> Key[Any]:
-        return Key(
-            name=f"{prefix}.{name}", kind=kind, description=description, guarded=prefix, **more
-        )
+    `shows_token`: the process is a client of servers, to which it may show a token.
+    """
 
+    key = partial(_key, prefix)
     return TlsKeys(
         certificate=key(
             "keyStore.location",
@@ -107,19 +111,33 @@ def tls_keys(prefix: str) -> TlsKeys:
             " and theirs to it may be.",
             default_text="loopback; never once a certificate or CAs are given",
         ),
-        others=(
-            key("keyStore.type", pem(), "Format of keyStore.location.", default_text="PEM"),
-            key("trustStore.type", pem(), "Format of trustStore.location.", default_text="PEM"),
-            key(
-                "trustStore.password",
-                text(),
-                "Password of the trusted CAs.",
-                secret=True,
-                unused=PEM_HAS_NO_PASSWORD,
-            ),
-            key("keyManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
-            key("trustManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
-        ),
+        token_file=key(
+            "tokenFile",
+            text("the path of a file with one token"),
+            "File of the token that this process shows servers in place of a certificate;"
+            " docs/operating/policy.md. The file is read again when it changes. Needs"
+            " `trustStore.location`.",
+        )
+        if shows_token
+        else None,
+        others=_keys_of_the_original(prefix),
+    )
+
+
+def _key(prefix: str, name: str, kind: ValueKind[Any], description: str, **more: Any) -> Key[Any]:
+    return Key(name=f"{prefix}.{name}", kind=kind, description=description, guarded=prefix, **more)
+
+
+def _keys_of_the_original(prefix: str) -> tuple[Key[Any], ...]:
+    """Return the keys that say nothing here."""
+    key = partial(_key, prefix)
+    password = "Password of the trusted CAs."  # noqa: S105 -- a description
+    return (
+        key("keyStore.type", pem(), "Format of keyStore.location.", default_text="PEM"),
+        key("trustStore.type", pem(), "Format of trustStore.location.", default_text="PEM"),
+        key("trustStore.password", text(), password, secret=True, unused=PEM_HAS_NO_PASSWORD),
+        key("keyManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
+        key("trustManager.algorithm", text(), "Java only.", unused=JAVA_ONLY),
     )
 
 
@@ -137,6 +155,7 @@ def tls_settings(settings: Settings, keys: TlsKeys, *, listens: bool) -> TlsSett
         authorities=settings.get(keys.authorities),
         verify_host_name=settings[keys.verify_host_name],
         plain=settings.get(keys.plain),
+        token_file=None if keys.token_file is None else settings.get(keys.token_file),
     )
 
 
@@ -158,5 +177,10 @@ def tls_faults(settings: Settings, keys: TlsKeys, *, listens: bool) -> list[str]
         faults.append(
             f"{keys.certificate.name} is set and {keys.authorities.name} is not: this process"
             " would trust every peer that answers; set both"
+        )
+    if keys.token_file is not None and settings.is_set(keys.token_file) and not has_authorities:
+        faults.append(
+            f"{keys.token_file.name} is set and {keys.authorities.name} is not: every server that"
+            " answers would be sent the token; set both"
         )
     return faults

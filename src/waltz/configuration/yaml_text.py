@@ -6,12 +6,13 @@ Owns how keys are found in the text. Knows no key by name, and opens no file.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from waltz.configuration.settings import Given
 from waltz.errors import ConfigurationError
+from waltz.plain_yaml import PlainLoader
 
 CONFIGURATION_BYTES_MAX: Final = 1024 * 1024
 """Characters of a configuration file."""
@@ -70,32 +71,3 @@ def _flat(
             yield from _flat(value, f"{prefix}{key}.", path, depth + 1)
         else:
             yield f"{prefix}{key}", value
-
-
-class PlainLoader(yaml.SafeLoader):
-    """A safe loader that allows no key twice and no alias.
-
-    YAML's safe loader lets the last of two equal keys win silently, and expands aliases, of which a
-    few nested lines stand for more values than any memory holds.
-    """
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(
-                problem="an alias (*name) is not allowed; write the value out",
-                problem_mark=event.start_mark,
-            )
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen and isinstance(key_node, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key_node.value!r} occurs twice; keep one",
-                    problem_mark=key_node.start_mark,
-                )
-            if isinstance(key_node, yaml.ScalarNode):
-                seen.add(key_node.value)
-        return super().construct_mapping(node, deep)

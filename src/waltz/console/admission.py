@@ -1,6 +1,7 @@
 """The requests that the console answers, and the headers of its answers.
 
-Pages have no login: what protects them is that only this machine reaches them. A page of another
+Pages have no login unless there is a file of tokens: what protects them is that only this machine
+reaches them. A page of another
 site that has its name resolve to 127.0.0.1 would have the browser ask on its behalf; its requests
 carry its own name as the host, and are refused.
 """
@@ -32,16 +33,20 @@ HOST_CHARACTERS_MAX: Final = 255
 OPEN_TO_ALL: Final = (
     "the console has no login: every machine that reaches {address} could read the whole log."
     " Serve it on 127.0.0.1 and reach it through ssh -L {port}:127.0.0.1:{port}, or give"
-    " --any-address if the network is closed to everybody else"
+    " --http-tokens and --http-tls-cert, or --any-address if the network is closed to everybody"
+    " else"
 )
 
 
-def refusal(method: str, headers: Mapping[str, str], served_at: str) -> tuple[int, str] | None:
+def refusal(
+    method: str, headers: Mapping[str, str], served_at: str | None
+) -> tuple[int, str] | None:
     """Return status and text if the request is refused. `headers` have lower-case names;
-    `served_at` is the host of --http."""
+    `served_at` is the host of --http; None: any name will do, for a browser compares it with the
+    console's certificate."""
     if method not in ("GET", "HEAD"):
         return 405, "The console is read-only: it answers GET and HEAD."
-    if not is_known_host(headers.get("host", ""), served_at):
+    if served_at is not None and not is_known_host(headers.get("host", ""), served_at):
         return 421, (
             "The console is asked by another name than its own. Open it by its IP address, or as"
             " localhost."

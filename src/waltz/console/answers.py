@@ -95,7 +95,8 @@ class ConsumerAnswer:
 
     `mark` is the last transaction that they are known to have applied. If `is_current`, a client
     that is connected tells it; otherwise they may have applied more, and the lags are upper bounds.
-    What nobody knows is None. `addresses` are those of the connected clients.
+    What nobody knows is None. `addresses` are those of the connected clients, and `principals` the
+    names in their verified certificates, as far as they have one.
     """
 
     name: str
@@ -106,6 +107,7 @@ class ConsumerAnswer:
     lag_least_seconds: float | None
     lag_most_seconds: float | None
     addresses: tuple[str, ...]
+    principals: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,12 @@ def consumers_told(view: ConsumersView) -> ConsumersTold:
         clients = [each.client for each in consumer.instances]
         name = consumer.name or f"client {clients[0].client_id if clients else 'without a name'}"
         for each in consumer.partitions:
-            addresses = tuple(
-                client.address
+            connected = [
+                client
                 for client in clients
                 if client.is_connected
                 and any(mount.partition_id == each.partition_id for mount in client.mounts)
-            )
+            ]
             found.append(
                 ConsumerAnswer(
                     name,
@@ -92,7 +92,8 @@ def consumers_told(view: ConsumersView) -> ConsumersTold:
                     each.lag_transactions,
                     None if each.lag is None else each.lag.least_seconds,
                     None if each.lag is None else each.lag.most_seconds,
-                    addresses,
+                    tuple(client.address for client in connected),
+                    tuple(sorted({each.principal for each in connected if each.principal})),
                 )
             )
     unasked = {str(address): reason for address, reason in view.unasked.items()}

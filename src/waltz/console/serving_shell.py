@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from waltz.cli.cluster_place import DEFAULT_DIRECTORY, ClusterPlace, cluster_options
+from waltz.cli.http_options import http_options, refuse_unsafe_tokens
 from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
 from waltz.cli.nodes import ADDRESS, run_loop, until_told
 from waltz.cli.trial_directory import FILE_NAME, read_cluster_file
 from waltz.console.admission import refused_address
 from waltz.errors import ConfigurationError
-from waltz.types import Address, is_local
+from waltz.types import PLAIN_HTTP, Address, HttpAccess, is_local
 
 if TYPE_CHECKING:
     from waltz.console.log_window_shell import ReaderWindow
@@ -75,6 +76,7 @@ REQUEST_SECONDS_MAX: Final = 60.0
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Definition of a pipeline whose target is shown; may be repeated.",
 )
+@http_options()
 @LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def console(
@@ -84,25 +86,28 @@ def console(
     names: tuple[str, ...],
     lock_names: tuple[str, ...],
     pipelines: tuple[Path, ...],
+    http_access: HttpAccess,
     log_format: LogFormat,
     end_with_stdin: bool,
 ) -> None:
     """Serve pages that show a cluster: who serves, who is away, and who waits for whom.
 
     The console reads, and changes nothing. It asks the cluster about once a second while somebody
-    looks, however many look, and not at all while nobody does. It has no login, so that by default
-    only this machine reaches it.
+    looks, however many look, and not at all while nobody does. Without --http-tokens it has no
+    login, so that by default only this machine reaches it.
     """
-    if (refused := refused_address(address, is_wanted=any_address)) is not None:
+    refuse_unsafe_tokens(address, http_access)
+    has_login = http_access.tokens is not None
+    if (refused := refused_address(address, is_wanted=any_address or has_login)) is not None:
         raise ConfigurationError(refused)
     set_up_logging(log_format)
-    if not is_local(address.host):
+    if not has_login and not is_local(address.host):
         log.warning("console_reached_by_all address=%s: who reaches it can read the log", address)
     if len(pipelines) > PIPELINES_MAX:
         raise click.UsageError(
             f"--pipeline is given {len(pipelines)} times; {PIPELINES_MAX} may be"
         )
-    node = ConsoleNode(place, address, known_names(names), lock_names, pipelines)
+    node = ConsoleNode(place, address, known_names(names), lock_names, pipelines, http_access)
     run_loop(until_told(node, end_with_stdin=end_with_stdin))
 
 
@@ -134,7 +139,9 @@ class ConsoleNode:
         names: Mapping[str, str],
         lock_names: tuple[str, ...] = (),
         pipelines: tuple[Path, ...] = (),
+        http_access: HttpAccess = PLAIN_HTTP,
     ) -> None:
+        self._http_access = http_access
         self._place = place
         self._lock_names = lock_names
         self._pipelines = pipelines
@@ -186,14 +193,20 @@ class ConsoleNode:
         )
         inquiries = Inquiries(self._host.clock, inquirer.ask)
         self._console = Console(
-            self._poller, self._window, inquiries, self._address.host, self._lock_names
+            self._poller,
+            self._window,
+            inquiries,
+            self._address.host if self._http_access.tls is None else None,
+            self._lock_names,
         )
         self._http = HttpServer(
-            self._console.application(), HttpBounds(CONNECTIONS_MAX, REQUEST_SECONDS_MAX)
+            self._console.application(),
+            HttpBounds(CONNECTIONS_MAX, REQUEST_SECONDS_MAX),
+            self._http_access,
         )
         await self._http.start(self._address)
-        at = self._http.address
-        log.info("console_started address=%s: open http://%s/ in a browser", at, at)
+        at, url = self._http.address, self._http.url
+        log.info("console_started address=%s: open %s/ in a browser", at, url)
 
     async def run(self) -> None:
         """Wait for ever: the process ends when it is told to."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from waltz.cli.moments import moment
+from waltz.cli.moments import copies_apart, interval_text
 from waltz.console.picture import Health
 from waltz.console.plain_text import plain, plain_data
 from waltz.operators.authors import Author
@@ -147,21 +147,9 @@ def _author(author: Author) -> tuple[tuple[str, str], ...]:
 
 
 def _durable(times: TransactionTimes) -> str:
-    if times.not_before is None and times.not_after is None:
-        return "not recorded"
-    text = _between(times.not_before, times.not_after)
-    if times.apart_milliseconds:
-        text += (
-            f"; the times of the copies are {times.apart_milliseconds / 1000:g} s apart: some came"
-            " later, or clocks disagree"
-        )
-    return text
-
-
-def _between(low: int | None, high: int | None) -> str:
-    if low is None or high is None:
-        return f"after {moment(low)}" if low is not None else f"before {moment(high or 0)}"
-    return f"between {moment(low)} and {moment(high)}"
+    low, high = times.not_before, times.not_after
+    text = "not recorded" if low is None and high is None else interval_text(low, high)
+    return text + copies_apart(times.apart_milliseconds)
 
 
 def _copy(copy: Copy, time: ReplicaTime | None) -> CopyShown:
@@ -171,7 +159,7 @@ def _copy(copy: Copy, time: ReplicaTime | None) -> CopyShown:
         reason = f": {plain(time.reason)}" if time is not None and time.reason else ""
         durable = f"not recorded{reason}"
     else:
-        durable = _between(time.interval.not_before, time.interval.not_after)
+        durable = interval_text(time.interval.not_before, time.interval.not_after)
         if time.interval.clock_went_back:
             durable += " (its clock was set back later)"
     session = None if time is None else time.session_id

@@ -59,10 +59,10 @@ class Console:
         poller: ClusterPoller,
         window: LogWindow,
         inquiries: Inquiries,
-        served_at: str,
+        served_at: str | None,
         lock_names: tuple[str, ...] = (),
     ) -> None:
-        """`served_at` is the host of --http; locks are shown under `lock_names`."""
+        """`served_at` is as for `refusal`; locks are shown under `lock_names`."""
         self._poller = poller
         self._inquiries = inquiries
         self._lock_names = lock_names
@@ -246,7 +246,7 @@ def static_files() -> Mapping[str, tuple[bytes, str]]:
 class _Guarded:
     """Refuses requests that are not for the console, and adds its headers to every answer."""
 
-    def __init__(self, application: ASGIApp, served_at: str) -> None:
+    def __init__(self, application: ASGIApp, served_at: str | None) -> None:
         self._application = application
         self._served_at = served_at
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from waltz.errors import UnavailableError
-from waltz.operators.client_questions_shell import MountedClient, ServerClients, printable
+from waltz.log_fields import printable
+from waltz.operators.client_questions_shell import MountedClient, ServerClients
 from waltz.operators.journals_shell import JournalNotes
 from waltz.types import Address, ClientId, PartitionId
 from waltz.wire.journal_entries import ClientNoted

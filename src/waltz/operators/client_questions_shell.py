@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.denial_errors import denial_error
 from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.errors import (
     ConnectionLostError,
@@ -23,6 +24,7 @@ from waltz.errors import (
 )
 from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX
+from waltz.log_fields import printable
 from waltz.types import Address, ClientId, Generation, PartitionId, TransactionId
 from waltz.wire.clients_protocol import (
     APPLIED_MARKS_MAX,
@@ -33,12 +35,13 @@ from waltz.wire.clients_protocol import (
     ClientsResponse,
     MountEntry,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.lifecycle_protocol import Feature
 
 CLIENT_PAGES_MAX: Final = 200
 """Answers that are asked for one server; clients beyond them are not shown, and it is said."""
 
-ASKING: Final = ConnectionSettings(features=(Feature.CLIENTS,))
+ASKING: Final = ConnectionSettings(features=(Feature.CLIENTS, Feature.DENIALS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,8 @@ async def _answer(connection: ServerConnection, after: int) -> ClientsResponse:
                         f"{connection.address} names its clients out of order: {numbers[:3]}"
                     )
                 return message
+            if isinstance(message, Denied):
+                raise UnavailableError(str(denial_error(message)))
     raise ConnectionLostError(f"{connection.address} has ended the connection")
 
 
@@ -250,8 +255,3 @@ def _lag(least: int, most: int) -> Lag | None:
 
 def _seconds(milliseconds: int) -> float | None:
     return None if milliseconds == UNKNOWN_TIME else milliseconds / 1000
-
-
-def printable(text: str) -> str:
-    """Return `text` with an escape for each character that a terminal or a page should not get."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -26,6 +26,7 @@ from waltz.cluster.placement_shell import change_placement, read_placement
 from waltz.cluster.storage_placement import StoragePlacement
 from waltz.cluster.store_params import StoreParams
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.denial_errors import denial_error
 from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.errors import (
     ConfigurationError,
@@ -46,6 +47,7 @@ from waltz.wire.admin_protocol import (
     PartitionCountRequest,
     PartitionCountResponse,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.discovery_protocol import GrowthReport, GrowthRequest
 from waltz.wire.lifecycle_protocol import Feature
 
@@ -56,7 +58,7 @@ GROWTH_SERVED_POLL_SECONDS: Final = 0.3
 """Pause between two questions to the servers about whether they serve the new partitions."""
 
 
-FOLLOWING = ConnectionSettings(features=(Feature.GROWTH,))
+FOLLOWING = ConnectionSettings(features=(Feature.GROWTH, Feature.DENIALS))
 
 NOT_FOLLOWING = (
     "is the Java original's or of an earlier release, and would not follow; replace it by one of"
@@ -168,6 +170,8 @@ async def ask_growth(host: Host, address: Address) -> GrowthReport | None:
                 for message in messages:
                     if isinstance(message, GrowthReport):
                         return message
+                    if isinstance(message, Denied):
+                        raise UnavailableError(str(denial_error(message)))
         raise UnavailableError(f"{address} closed the connection")
     except (RemoteProtocolError, TimeoutError) as error:
         raise UnavailableError(f"no answer from {address}: {error or 'it is silent'}") from error

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from waltz.cluster.server_assignment import PartitionAssignment
-from waltz.operators.client_questions_shell import printable
+from waltz.log_fields import printable
 from waltz.types import Address, Generation, PartitionId, ServerId, TransactionId
 from waltz.wire.cut_protocol import HeldPartition, HoldAnswer, HoldName, HoldReleaseAnswer
 

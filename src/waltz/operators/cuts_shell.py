@@ -17,6 +17,7 @@ from waltz.cluster.cluster_shell import read_membership
 from waltz.cluster.newest_assignment_shell import read_newest_assignment
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.denial_errors import denial_error
 from waltz.connections.logical_handshake import ConnectionSettings
 from waltz.errors import (
     ConnectionLostError,
@@ -36,6 +37,7 @@ from waltz.wire.cut_protocol import (
     HoldReleaseRequest,
     HoldRequest,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.lifecycle_protocol import Feature
 from waltz.wire.message import Message
 
@@ -50,7 +52,7 @@ CANNOT_HOLD: Final = (
     " Replace it by one of this release"
 )
 
-HOLDING: Final = ConnectionSettings(features=(Feature.CUTS,))
+HOLDING: Final = ConnectionSettings(features=(Feature.CUTS, Feature.DENIALS))
 
 Answer = TypeVar("Answer", HoldAnswer, HoldReleaseAnswer)
 
@@ -199,6 +201,9 @@ class _Attempt:
                     for message in messages:
                         if isinstance(message, kind):
                             return message
+                        if isinstance(message, Denied):
+                            self.answers.note_failure(server, str(denial_error(message)))
+                            return None
         except TimeoutError:
             self.answers.note_failure(server, f"no answer in {HOLD_ANSWER_SECONDS_MAX:g} s")
             return None

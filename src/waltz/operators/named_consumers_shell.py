@@ -17,12 +17,12 @@ from waltz.cluster.paths import ClusterPaths
 from waltz.errors import RemoteProtocolError, UnavailableError
 from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX
+from waltz.log_fields import printable
 from waltz.operators.client_questions_shell import (
     Lag,
     MountedClient,
     ServerClients,
     ask_all_clients,
-    printable,
 )
 from waltz.types import Address, Generation, PartitionId, TransactionId
 

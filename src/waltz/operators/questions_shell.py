@@ -16,6 +16,7 @@ from uuid import UUID
 from waltz.cluster.cluster_shell import read_membership, read_store_params
 from waltz.cluster.paths import ClusterPaths, root_at
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.denial_errors import denial_error
 from waltz.connections.logical_handshake import Agreement
 from waltz.errors import (
     ConfigurationError,
@@ -54,6 +55,7 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.discovery_protocol import PartitionProblems, PartitionProblemsRequest
 from waltz.wire.message import Message
 from waltz.wire.report_protocol import (
@@ -364,6 +366,8 @@ class HandshakeTalk:
             for message in messages:
                 if isinstance(message, kind):
                     return message
+                if isinstance(message, Denied):
+                    raise UnavailableError(str(denial_error(message)))
         raise UnavailableError(f"{self._cannot_say}, or has ended the connection")
 
 

@@ -24,6 +24,7 @@ from waltz.server.held_partition import HeldPartition
 from waltz.server.partition_server_shell import OpenStore, RunningPartition
 from waltz.server.server_metrics import ServerPartitionState
 from waltz.server.server_partition_events import (
+    MountWithdrawn,
     PartitionEvent,
     PartitionRevoked,
     ReleaseRequested,
@@ -121,6 +122,12 @@ class RunningPartitions:
             for connection_id in partition.machine.mounts.connection_ids():
                 found.setdefault(connection_id, []).append(partition_id)
         return found
+
+    def withdraw(self, connection_id: int, partition_id: PartitionId) -> None:
+        """End a connection's mount of one partition."""
+        partition = self.running.get(partition_id)
+        if partition is not None:
+            partition.put(MountWithdrawn(connection_id))
 
     def tell_all(self, event: PartitionEvent) -> None:
         for partition in self.running.values():

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from waltz.access.policy import Verb
+from waltz.access.policy_standing import PolicyStanding, denied_requests, policy_metrics
+from waltz.audit.audit_metrics import AuditStanding, audit_metrics
 from waltz.figures import Durations, Family, Kind, Label, Metric, Sample, counter, gauge
 from waltz.limits import (
     PARTITION_PROBLEM_CHARACTERS_MAX,
@@ -167,16 +168,6 @@ class CoordinatorContact:
         )
 
 
-class PolicyStanding(NamedTuple):
-    """The policy in force: its version, whether it denies or only observes, and whether its file
-    has changed since and cannot be used. `denials` counts requests by verb and outcome."""
-
-    version: int
-    denies: bool
-    is_faulty: bool
-    denials: tuple[tuple[tuple[str, str], int], ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
     """`backlog` is what clients have asked for and not got yet, `unsent` what they have not taken;
@@ -192,6 +183,7 @@ class ServerState:
     full_connections: int = 0
     throttled_connections: int = 0
     throttles: int = 0
+    unidentified: int = 0
     backlog_bytes: int = 0
     backlog_bytes_peak: int = 0
     unsent_bytes: int = 0
@@ -203,6 +195,9 @@ class ServerState:
     """None: nobody looks after it."""
     policy: PolicyStanding | None = None
     """None: clients may do everything."""
+    throttled: tuple[tuple[tuple[str], float], ...] = ()
+    """Seconds that connections were held up by a quota, by principal."""
+    audit: AuditStanding | None = None
     partitions: tuple[ServerPartitionState, ...] = ()
 
     def problems(self) -> list[str]:
@@ -218,7 +213,6 @@ class ServerState:
         return not self.problems() and not any(p.problems() for p in self.partitions)
 
 
-NO_POLICY: Final = "access.policy is not set"
 UNASKED: Final = "the coordinator has not been asked yet"
 NO_STORE_YET: Final = "the partition is not open here"
 
@@ -244,6 +238,12 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         lambda s: s.throttled_connections,
     ),
     counter("throttles", "Times that a connection was no longer read.", lambda s: s.throttles),
+    counter(
+        "connections_unidentified",
+        "Connections that were refused, for they showed a bearer token that is not taken, or"
+        " neither a token nor a certificate.",
+        lambda s: s.unidentified,
+    ),
     gauge(
         "backlog_bytes", "Requests that are not yet decided or answered.", lambda s: s.backlog_bytes
     ),
@@ -317,39 +317,20 @@ SERVER_METRICS: Final[Sequence[Metric[ServerState]]] = (
         " unknown.",
         lambda s: None if s.coordinator is None else s.coordinator.calls_lost,
     ),
-    gauge(
-        "policy_version",
-        "Version of the policy in force.",
-        lambda s: None if s.policy is None else s.policy.version,
-        absent=NO_POLICY,
-    ),
-    gauge(
-        "policy_denies",
-        "1 if the policy in force denies, 0 if it only observes.",
-        lambda s: None if s.policy is None else s.policy.denies,
-        absent=NO_POLICY,
-    ),
-    gauge(
-        "policy_file_faulty",
-        "1 if the policy's file has changed and cannot be used; the policy read before stays in"
-        " force.",
-        lambda s: None if s.policy is None else s.policy.is_faulty,
-        absent=NO_POLICY,
-    ),
+    *policy_metrics(lambda s: s.policy),
+    *audit_metrics(lambda s: s.audit),
 )
 
 SERVER_FAMILIES: Final[Sequence[Family[ServerState]]] = (
+    denied_requests(lambda s: s.policy),
     Family(
-        "requests_denied",
-        "Requests that the policy does not allow. denied: the connection was ended; observed: the"
-        " request was served, since the policy only observes.",
+        "throttled_seconds",
+        "Seconds that connections of the principal were not read, or sent nothing more, because of"
+        " its quota, summed over its connections.",
         Kind.COUNTER,
-        (
-            Label("verb", ", ".join(each.value for each in Verb)),
-            Label("outcome", "denied, observed"),
-        ),
-        lambda s: () if s.policy is None else s.policy.denials,
-        absent="there was none of the verb and outcome",
+        (Label("principal", "a name from a certificate, anonymous, or others"),),
+        lambda s: s.throttled,
+        absent="no quota has held the principal up",
     ),
 )
 

@@ -48,6 +48,7 @@ from waltz.server.server_partition_events import (
     CloseClientConnection,
     ConnectionDrained,
     ConnectionLost,
+    MountWithdrawn,
     PartitionEffect,
     PartitionEvent,
     PartitionRevoked,
@@ -162,8 +163,7 @@ class ServerPartition:
         return PartitionFacts(mark, mounts, lambda applied: self.lag_of(applied, now))
 
     def lag_of(self, mark: TransactionId, now: float) -> Lag | None:
-        """Return how long ago the first transaction after `mark` was committed; None if nobody can
-        say."""
+        """Return how long ago the first transaction after `mark` was committed, if known."""
         return self._commit_ages.lag_of(mark, self.high_water_mark, now)
 
     @property
@@ -255,6 +255,8 @@ class ServerPartition:
                 self._data_requests.resume(connection_id)
             case ConnectionLost(connection_id):
                 self._lose(connection_id)
+            case MountWithdrawn(connection_id):
+                self._unmount(connection_id)
             case PartitionRevoked(comes_back):
                 self._close()
                 if comes_back:
@@ -498,14 +500,17 @@ class ServerPartition:
         self._wake_fetching()
 
     def _lose(self, connection_id: int) -> None:
-        self._mounts.remove(connection_id)
+        self._unmount(connection_id)
         self._undecided.forget(connection_id)
-        if dropped := self._early.forget(connection_id):
-            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
-        self._feeds.forget(connection_id)
         self._data_requests.remove(connection_id)
         if forgotten := self._outcomes.remove(connection_id):
             self._backlog.settle(connection_id, forgotten * REQUEST_BYTES, forgotten)
+
+    def _unmount(self, connection_id: int) -> None:
+        self._mounts.remove(connection_id)
+        if dropped := self._early.forget(connection_id):
+            self._backlog.drop(connection_id, dropped * REQUEST_BYTES)
+        self._feeds.forget(connection_id)
 
     def _close(self) -> None:
         self.closed = True

@@ -27,6 +27,13 @@ class ConnectionLost:
 
 
 @dataclass(frozen=True, slots=True)
+class MountWithdrawn:
+    """The connection may read the partition no longer; what it has sent is still decided."""
+
+    connection_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionDrained:
     """The connection is not full any more."""
 
@@ -90,6 +97,7 @@ class HoldReleased:
 PartitionEvent: TypeAlias = (
     MessagesReceived
     | ConnectionLost
+    | MountWithdrawn
     | ConnectionDrained
     | RecordsRead
     | StoreReadFailed

@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from waltz.access.policy_watch_shell import EVERYBODY_MAY, AccessConfig
+from waltz.audit.audit_shell import Audit
 from waltz.cluster.cluster_shell import (
     ServerMembership,
     read_cluster_params,
@@ -41,6 +43,7 @@ from waltz.server.clients.client_connection import answer_without_partition, may
 from waltz.server.clients.clients_shell import Clients, ConnectedClient
 from waltz.server.clients.consumer_lags import ConsumerMarks, ConsumersState
 from waltz.server.clients.directory_shell import Directory
+from waltz.server.clients.identification import rule_of
 from waltz.server.clients.mark_keeping_shell import MarkKeeper
 from waltz.server.clients.mounted_clients import (
     AppliedByClients,
@@ -73,11 +76,9 @@ from waltz.server.server_partition_events import (
 from waltz.store.events import StoreEvent
 from waltz.store.store_partition_shell import StorageConnections, StorePartition
 from waltz.types import (
-    NAME_SOURCES,
     NOTHING,
     Address,
     Generation,
-    NameSource,
     PartitionId,
     ReplicaId,
     TransactionId,
@@ -158,10 +159,8 @@ class ServerConfig:
     """The time for which a client may be silent, from version 5 of the protocol on; 0: for ever."""
     handshake_seconds: float = HANDSHAKE_SECONDS_MAX
     """Until a connection's peer must have said who it is."""
-    name_sources: tuple[NameSource, ...] = NAME_SOURCES
-    """The kinds of names in a client's certificate that become its principal, in order."""
-    policy_path: str | None = None
-    """The file that says what clients may do; None: they may do everything."""
+    access: AccessConfig = EVERYBODY_MAY
+    """The rights of peers, and what is written down of their use."""
     protocol_version_max: int = CLIENT_CODEC.versions[-1]
     """The latest version of the client protocol that is offered to clients."""
     storage_protocol_version_max: int = STORAGE_CODEC.versions[-1]
@@ -188,9 +187,10 @@ class Server:
             idle_seconds=config.idle_seconds,
             restore_seconds=config.restore_seconds,
             handshake_seconds=config.handshake_seconds,
-            name_sources=config.name_sources,
+            identification=rule_of(config.access),
             hand_on=self._hand_on,
             tell_all=self._tell_of_connection,
+            policy=lambda: self._enforcement.policy,
         )
         self._applied = AppliedByClients()
         self._mark_keeper = MarkKeeper(host, config.root)
@@ -199,7 +199,7 @@ class Server:
         self._looking = asyncio.Lock()
         self._backlog_bytes_peak = 0
         self._errands: dict[asyncio.Task[None], None] = {}
-        self._partitions = RunningPartitions(
+        self._partitions = partitions = RunningPartitions(
             host,
             self._clients,
             self._cache,
@@ -207,8 +207,11 @@ class Server:
             self._start,
             self._end if config.ends_with_partition else None,
         )
-        partitions = self._partitions
-        self._enforcement = Enforcement(host, config.policy_path, self._clients, partitions.mounted)
+        mounted, withdraw = partitions.mounted, partitions.withdraw
+        audit = Audit(host, config.access.audit, f"server {config.advertised or config.address}")
+        self._enforcement = Enforcement(
+            host, config.access, self._clients, mounted, withdraw, audit, config.root
+        )
         self._holding = Holding(partitions.running, lambda: partitions.assigned)
         self._coordinator = CoordinatorWatch(host, config.root, calls)
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
@@ -293,6 +296,7 @@ class Server:
             full_connections=len(clients.full),
             throttled_connections=clients.throttled_count,
             throttles=clients.throttles,
+            unidentified=clients.identifier.refusals,
             backlog_bytes=sum(client.intake.byte_count for client in clients),
             backlog_bytes_peak=self._backlog_bytes_peak,
             unsent_bytes=sum(client.unsent_bytes for client in clients),
@@ -302,6 +306,8 @@ class Server:
             cache_misses=self._cache.misses,
             coordinator=self._coordinator.contact() if self._config.watches_coordinator else None,
             policy=self._enforcement.standing(),
+            throttled=clients.throttle.throttled(),
+            audit=self._enforcement.audit_standing(),
             partitions=self._partitions.states(),
         )
 
@@ -363,9 +369,9 @@ class Server:
         if not messages or self._is_stopping:
             client.note_intake()  # a part of a frame may have come
             return
-        if not self._enforcement.lets(client, messages):
+        if (allowed := self._enforcement.allowed(client, messages)) is None:
             return
-        for_partitions, for_server = client.sorter.sort(messages)
+        for_partitions, for_server = client.sorter.sort(allowed)
         for partition_id, event, byte_count in for_partitions:
             partition = self._partitions.running.get(partition_id)
             if partition is not None:

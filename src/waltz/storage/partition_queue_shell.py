@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from waltz.access.permissions import Permissions
 from waltz.errors import UnavailableError
 from waltz.figures import Durations
 from waltz.host import Connection, Host
@@ -52,6 +53,8 @@ class StoragePeer:
     is_opened: bool = False
     """Whether the peer has shown that it belongs to this cluster."""
     is_gone: bool = False
+    permissions: Permissions | None = None
+    """None until the peer has sent something: only then its certificate is verified."""
     _holds: int = 0
     """Holders of the peer: its own task, and partitions without room."""
 

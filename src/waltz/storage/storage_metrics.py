@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
+from waltz.access.policy_standing import PolicyStanding, denied_requests, policy_metrics
+from waltz.audit.audit_metrics import AuditStanding, audit_metrics
 from waltz.errors import CorruptionError
 from waltz.figures import Durations, Family, Kind, Metric, counter, gauge
 from waltz.storage.directory.control_struct import ASSIGNED, PartitionInfo
@@ -115,6 +117,10 @@ class NodeState:
     """None before the first look at the disk."""
     scrub: ScrubCounters
     """Zeros where records are not scrubbed."""
+    policy: PolicyStanding | None = None
+    """None: peers may do everything."""
+    audit: AuditStanding | None = None
+    """None: there is no audit log."""
 
     def problems(self) -> list[str]:
         """Problems of the node as a whole."""
@@ -228,7 +234,11 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
         lambda n: n.scrub.last_pass_seconds,
         absent="no pass has ended yet",
     ),
+    *policy_metrics(lambda n: n.policy),
+    *audit_metrics(lambda n: n.audit),
 )
+
+NODE_FAMILIES: Final[Sequence[Family[NodeState]]] = (denied_requests(lambda n: n.policy),)
 
 PARTITION_METRICS: Final[Sequence[Metric[AssignedPartitionState]]] = (
     gauge("usable", "1 if servers are served in full.", lambda p: p.is_usable),

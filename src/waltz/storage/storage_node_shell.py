@@ -13,6 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from waltz.access.auditing import Auditing
+from waltz.access.policy_watch_shell import (
+    EVERYBODY_MAY,
+    AccessConfig,
+    PolicyWatch,
+    StoredPolicy,
+)
+from waltz.audit.audit_shell import Audit
 from waltz.errors import (
     ConfigurationError,
     WaltzError,
@@ -30,6 +38,7 @@ from waltz.storage.directory.control_file import ControlFile, open_control_file
 from waltz.storage.directory.space import FREE_MINIMUM, FreeMinimum
 from waltz.storage.directory_growth_shell import Growth, ReadCount
 from waltz.storage.far_sessions_shell import FarSessions, LatestSession
+from waltz.storage.gate_shell import Gate
 from waltz.storage.log.segment_recovery import TornTail
 from waltz.storage.partition_queue_shell import PartitionQueue
 from waltz.storage.partition_replica import StoragePartition
@@ -85,6 +94,10 @@ class StorageConfig:
     read_partition_count: ReadCount | None = None
     """Asks the coordinator when a peer speaks of more partitions than the node knows; None: the
     number never changes."""
+    access: AccessConfig = EVERYBODY_MAY
+    """The rights of peers, and what is written down of their use."""
+    stored_policy: StoredPolicy | None = None
+    """The policy that the coordinator keeps; None: `access` does not say to follow it."""
 
 
 class StorageNode:
@@ -102,10 +115,16 @@ class StorageNode:
         administrator = Administrator(
             self._queues, lambda: self.partition_count, self._new_queue, self.state, self._look
         )
+        self._audit = Audit(host, config.access.audit, f"storage {config.data_address}")
+        self._policy_watch = PolicyWatch(
+            host, config.access, audit=self._audit, stored=config.stored_policy
+        )
+        self._gate = Gate(self._policy_watch, config.access.name_sources, Auditing(self._audit))
         self._ports = StoragePorts(
             self._queues,
             administrator.answer,
             FarSessions(host.clock, config.latest_session),
+            self._gate,
             lambda: self.partition_count,
             self._look,
             cluster_key=config.cluster_key,
@@ -133,6 +152,8 @@ class StorageNode:
             partitions=tuple(state for state in states if state is not None),
             space=None if self._upkeep is None else self._upkeep.space,
             scrub=ScrubCounters() if scrubber is None else scrubber.counters,
+            policy=self._gate.standing(),
+            audit=self._audit.standing(),
         )
 
     @property
@@ -162,9 +183,12 @@ class StorageNode:
 
         A node with a damaged partition starts as well. Raises ConfigurationError or one derived
         from it, with nothing touched: there is no such directory, it is in use or another cluster's
-        or node's, or a port is taken. Raises what the registration raises.
+        or node's, a port is taken, the policy has a fault, or the audit log cannot be written.
+        Raises what the registration raises.
         """
         try:
+            await self._audit.start()
+            await self._policy_watch.start()
             await self._host.workers.run_blocking(self._open_directory)
             if self._config.register is not None:
                 await self._config.register(self.directory_id)
@@ -200,12 +224,14 @@ class StorageNode:
         self._ports.is_stopping = True
         for listener in self._listeners:
             await listener.close()
+        await self._policy_watch.stop()
         await self._stop_upkeep()
         await asyncio.gather(*map(_stop_queue, self._queues.values()))
         self._ports.close_connections()
         self._queues.clear()
         if self._growth is not None:
             await self._growth.stop()
+        await self._audit.stop()
         if self._control_file is not None:
             self._control_file.close()
             self._control_file = None

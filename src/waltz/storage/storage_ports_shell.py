@@ -1,6 +1,7 @@
 """The two ports of a storage node: one for servers, one for tools.
 
-Owns connections and which peers may speak on them. Decides nothing about requests: that is
+Owns connections and which peers may speak on them; what a peer may ask for is asked of the policy
+(`gate_shell.py`). Decides nothing about requests: that is
 `drain.py`, `partition_replica.py` and `administration.py`. Requests of servers go to the queues of
 their partitions; those of tools are carried out in `administrator_shell.py`.
 """
@@ -23,6 +24,7 @@ from waltz.storage.administration import admin_failure, check_count, check_key
 from waltz.storage.directory.partition_promises import not_assigned
 from waltz.storage.drain import REFUSALS, error_text, failure
 from waltz.storage.far_sessions_shell import FarSessions
+from waltz.storage.gate_shell import Gate
 from waltz.storage.partition_queue_shell import PartitionQueue, StoragePeer
 from waltz.types import NO_SESSION, PartitionId, SessionId
 from waltz.wire.admin_protocol import (
@@ -56,14 +58,18 @@ Take = Callable[[StoragePeer, Sequence[Message], int], int]
 """Takes messages from an index on; returns the index of the first that has to wait for something,
 or the number of all."""
 
+Lets = Callable[[StoragePeer, Sequence[Message]], bool]
+"""Returns whether messages may be taken; else the connection of the peer has ended."""
+
 Receive = Callable[[StoragePeer, Message], Awaitable[None]]
 
 
 class _Arrivals:
     """The messages that arrive from one peer: taken at once, or left to the task, in order."""
 
-    def __init__(self, peer: StoragePeer, take: Take) -> None:
+    def __init__(self, peer: StoragePeer, take: Take, lets: Lets) -> None:
         self._peer = peer
+        self._lets = lets
         self._take = take
         self._left: Sequence[Message] = ()
         """The messages of the newest read, if any of them is left to the task."""
@@ -91,6 +97,9 @@ class _Arrivals:
         if frames.unfinished_bytes != self._unfinished_bytes:
             self._unfinished_bytes = frames.unfinished_bytes
             peer.connection.note_held(frames.unfinished_bytes)
+        if not self._lets(peer, messages):
+            self._end()
+            return
         position = self._take(peer, messages, 0)
         if position < len(messages):
             peer.hold()
@@ -138,6 +147,7 @@ class StoragePorts:
         queues: Mapping[PartitionId, PartitionQueue],
         administer: Callable[[AdminMessage], Awaitable[AdminMessage]],
         far_sessions: FarSessions,
+        gate: Gate,
         partition_count: Callable[[], int],
         look: Callable[[], Awaitable[None]],
         *,
@@ -154,6 +164,7 @@ class StoragePorts:
         self._queues = queues
         self._administer = administer
         self._far_sessions = far_sessions
+        self._gate = gate
         self._partition_count = partition_count
         self._look = look
         self._cluster_key = cluster_key
@@ -168,17 +179,17 @@ class StoragePorts:
 
     def serve_data(self, connection: Connection) -> Awaitable[None]:
         codec = STORAGE_CODEC.up_to(self._protocol_version_max)
-        peer = StoragePeer(connection, Link(codec, STORAGE_SERVER_GREETING, opens=True))
-        return self._serve(peer, self._take, self._receive)
+        link = Link(codec, STORAGE_SERVER_GREETING, opens=True)
+        return self._serve(StoragePeer(connection, link), self._take, self._receive)
 
     def serve_admin(self, connection: Connection) -> Awaitable[None]:
-        peer = StoragePeer(connection, Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True))
-        return self._serve(peer, _take_none, self._receive_admin)
+        link = Link(ADMIN_CODEC, ADMIN_SERVER_GREETING, opens=True)
+        return self._serve(StoragePeer(connection, link), _take_none, self._receive_admin)
 
     async def _serve(self, peer: StoragePeer, take: Take, receive: Receive) -> None:
         """Serve a peer until its connection ends. `take` is called with what each read brings; what
         it leaves waits for something, and so does the peer while this task handles it."""
-        arrivals = _Arrivals(peer, take)
+        arrivals = _Arrivals(peer, take, self._gate.lets)
         self._peers[peer] = None
         try:
             peer.connection.write(peer.link.hello())

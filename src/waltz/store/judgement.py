@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from waltz.cluster.partition_metadata import ReplicaState, last_session
+from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState, last_session
 from waltz.types import NO_SESSION, NOTHING, ReplicaId, TransactionId
 from waltz.wire.storage_protocol import SessionInfo
 
@@ -58,6 +58,25 @@ def judge(
     if state.session_id == NO_SESSION:
         return RecoveryStanding.CLOSED, min(closing_mark, info.low_water_mark)
     return RecoveryStanding.CLOSED, closing_mark
+
+
+def proves_set_back(
+    metadata: PartitionMetadata, replica_id: ReplicaId, info: SessionInfo, last: TransactionId
+) -> bool:
+    """Return whether a replica's word proves that the session before that of `metadata` was open,
+    which the replica states in `metadata` do not know.
+
+    A low-water mark is set on a replica that holds nothing beyond it, and its session sends what
+    lies beyond it once the metadata names the replica. So a replica that holds more was named by
+    metadata that is newer. After an earlier session than the one before it proves nothing: a
+    recovery in between may have copied to it, and gone no further.
+    """
+    states = metadata.replica_states
+    return (
+        replica_id in states
+        and last_session(states) < info.session_id == metadata.session_id - 1
+        and last > info.low_water_mark
+    )
 
 
 def has_joined_since(

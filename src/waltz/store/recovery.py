@@ -22,10 +22,11 @@ from waltz.cluster.partition_metadata import (
     ReplicaState,
     is_set_back,
     last_session,
+    may_climb,
 )
 from waltz.limits import METADATA_RETRY_SECONDS_MAX, METADATA_RETRY_SECONDS_MIN
 from waltz.majority import majority
-from waltz.store.judgement import RecoveryStanding, has_joined_since, judge
+from waltz.store.judgement import RecoveryStanding, has_joined_since, judge, proves_set_back
 from waltz.store.quorum import last_opened, resolve_high_water_mark
 from waltz.store.requests import (
     AppendToReplica,
@@ -221,6 +222,9 @@ class Recovery:
         self._first_states = metadata.replica_states
         self.is_set_back = is_set_back(metadata)
         """Whether the replicas' own word counts, and not what the metadata says of them."""
+        self.is_disproved = False
+        """Whether a replica has proved that the metadata is older than its last session. Recovery
+        has ended then; the next session's number has to tell every server."""
         self._opened: SessionId | None = None
         """The last session that was open, by the replicas' word."""
         self._metadata = metadata
@@ -355,7 +359,7 @@ class Recovery:
         replica.standing, replica.cut_to = judge(replica.replica_id, states, info)
         if replica.standing is RecoveryStanding.UNKNOWN:
             self._effects.append(replica.refuse(f"low-water mark {info.low_water_mark}"))
-        elif replica.cut_to is None or info.session_id == last_session(states):
+        elif replica.cut_to is None or info.session_id >= last_session(states):
             self._effects.append(replica.ask(AskMaxTransactionId()))
         else:
             self._effects.append(replica.ask(TruncateReplica(replica.cut_to)))
@@ -364,6 +368,14 @@ class Recovery:
         assert replica.info is not None
         if self.is_set_back:
             replica.last = last
+        elif self._disproves(replica.replica_id, replica.info, last):
+            self.is_disproved = self.closed = True
+            self._effects.append(
+                EndRecovery(
+                    f"{replica.replica_id} was in session {replica.info.session_id}, which the"
+                    " metadata does not know: the coordinator was set back"
+                )
+            )
         elif has_joined_since(self._first_states, replica.replica_id, replica.info, last):
             replica.standing, replica.cut_to = RecoveryStanding.CANDIDATE, None
             self._take_candidate(replica, last)
@@ -371,6 +383,16 @@ class Recovery:
             self._effects.append(replica.ask(TruncateReplica(replica.cut_to)))
         else:
             self._take_candidate(replica, last)
+
+    def _disproves(self, replica_id: ReplicaId, info: SessionInfo, last: TransactionId) -> bool:
+        """Return whether this session must not open. Once the mark is resolved it may: a majority
+        has answered by then, and one of it would have proved the same if anything that was written
+        in the unknown session had been acknowledged."""
+        return (
+            self.high_water_mark is None
+            and may_climb(SessionId(self._metadata.session_id + 1))
+            and proves_set_back(self._metadata, replica_id, info, last)
+        )
 
     def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
         if not self._first_states and last > NOTHING:

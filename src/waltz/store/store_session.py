@@ -401,6 +401,8 @@ class StoreSession:
                 self._lose(self._replicas[link.replica_id], reason)
             case EndRecovery(reason):
                 self.ended = reason
+                if self._recovery.is_disproved:
+                    self.outrun = SessionId(self.session_id + 1)
             case ReplicaMended(link) | DamageAccepted(link):
                 if isinstance(effect, ReplicaMended):
                     self._repairer.forget(link.replica_id)

@@ -6,6 +6,7 @@ import.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import secrets
@@ -29,6 +30,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from waltz.errors import ConfigurationError
+from waltz.types import CertificateNames
 
 TLS_SELF_SIGNED_DAYS: Final = 3650
 """Validity of a self-signed pair, which is made at each start; nobody verifies it."""
@@ -326,6 +328,22 @@ def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
+
+
+def names_in_file(pem: bytes) -> CertificateNames:
+    """Return the URIs, DNS names and common names of the first certificate; not its whole subject,
+    the text of which is the TLS library's. Raises ConfigurationError: there is none."""
+    certificate = _read_certificate(pem)
+    uris: list[str] = []
+    dns_names: list[str] = []
+    with contextlib.suppress(x509.ExtensionNotFound):
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = found.get_values_for_type(x509.UniformResourceIdentifier)
+        dns_names = found.get_values_for_type(x509.DNSName)
+    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return CertificateNames(
+        tuple(uris), tuple(dns_names), tuple(str(each.value) for each in common), ""
+    )
 
 
 def _read_certificate(pem: bytes) -> x509.Certificate:

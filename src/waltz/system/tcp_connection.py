@@ -324,6 +324,15 @@ class TcpConnection(asyncio.Protocol):
     def certificate(self) -> CertificateNames | None:
         return None if self._tls is None else self._tls.certificate
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._tls is not None and self._tls.is_established
+
+    @property
+    def token(self) -> str:
+        shown = self._door is None and self.is_encrypted
+        return self._security.token if shown else ""
+
     async def read(self, wanted: int = 1) -> bytes:
         received = self._received
         while received.byte_count < wanted and not self._ended:

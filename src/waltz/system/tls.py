@@ -1,4 +1,4 @@
-"""TLS contexts from PEM files, read again when the files change.
+"""TLS contexts from PEM files, and a token from its file, read again when the files change.
 
 Owns the files, the rule which peers may speak plain, and the texts of errors. Knows no socket.
 """
@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from waltz.bearer_tokens import TOKEN_CHARACTERS, is_token
 from waltz.errors import ConfigurationError
 from waltz.system.tls_session import TlsSession
 from waltz.types import (
@@ -49,18 +50,24 @@ class TlsContexts:
     lacks_pair: bool
     """Whether the accepting side has no certificate yet."""
 
+    token: str
+    """The connecting side shows it to servers whose certificate it has verified; empty: none."""
+
 
 class Tls:
     """TLS according to `settings`. Files that change are read again for the next connection; if
     they cannot be used the log says why, and the contents read before stay in force."""
 
-    def __init__(self, settings: TlsSettings) -> None:
-        """Raises ConfigurationError: a file cannot be used."""
+    def __init__(self, settings: TlsSettings, *, judges_peers: bool = True) -> None:
+        """`judges_peers`: peers are to be known by their certificates, so that the log has to tell
+        if they are not. Raises ConfigurationError: a file cannot be used."""
         self.settings = settings
+        if settings.token is not None or settings.token_file is not None:
+            _check_token(settings)
         self._stamp = _stamp(settings)
         self._contexts = load(settings) if settings.files else None
         self._looked = time.monotonic()
-        if settings.files and settings.authorities is None:
+        if judges_peers and settings.files and settings.authorities is None:
             log.warning(
                 "tls_believes_anyone: a certificate is configured and no CAs, so this process"
                 " shows its certificate and trusts every peer that connects; set trustStore"
@@ -83,6 +90,11 @@ class Tls:
         """Return the connecting side of a session with `name`. Raises ValueError: no certificate
         can have this name."""
         return TlsSession(self._current().connecting, server_name=name)
+
+    @property
+    def token(self) -> str:
+        """The token for a verified server with which a session has begun; empty: none."""
+        return "" if self._contexts is None else self._contexts.token
 
     def connecting_context(self) -> ssl.SSLContext:
         """Return the context for a library that has its own sockets."""
@@ -129,7 +141,11 @@ def tell_of_open_ports(settings: TlsSettings, *addresses: Address) -> None:
 def load(settings: TlsSettings) -> TlsContexts:
     """Read the files. Raises ConfigurationError: one is missing, no PEM, or does not fit."""
     for path in settings.files:
-        _check_pem(path)
+        if path != settings.token_file:
+            _check_pem(path)
+    token = settings.token or ""
+    if settings.token_file is not None:
+        token = _read_token(settings.token_file)
     accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     connecting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for context in (accepting, connecting):
@@ -141,11 +157,44 @@ def load(settings: TlsSettings) -> TlsContexts:
         connecting.verify_mode = ssl.CERT_NONE
     else:
         accepting.verify_mode = connecting.verify_mode = ssl.CERT_REQUIRED
+        if settings.takes_tokens:
+            accepting.verify_mode = ssl.CERT_OPTIONAL
         _load_authorities(settings.authorities, accepting, connecting)
     if settings.certificate is not None:
         for context in (accepting, connecting):
             _load_certificate(settings, settings.certificate, context)
-    return TlsContexts(accepting, connecting, lacks_pair=settings.certificate is None)
+    return TlsContexts(accepting, connecting, settings.certificate is None, token)
+
+
+def _check_token(settings: TlsSettings) -> None:
+    """Raises ConfigurationError: it is no token, or it would be shown to a server that is not
+    known. The text does not have the token."""
+    if settings.token is not None and settings.token_file is not None:
+        raise ConfigurationError("give the token for servers or its file, not both")
+    if settings.token is not None and not is_token(settings.token):
+        raise ConfigurationError(
+            "the token for servers is none: expected what `waltz policy token` printed, on one line"
+        )
+    if settings.authorities is None or not settings.verify_host_name:
+        raise ConfigurationError(
+            "every server that answers would be sent the token: give the CAs that servers'"
+            " certificates are of (--tls-ca), and let host names be checked"
+        )
+
+
+def _read_token(path: str) -> str:
+    """Raises ConfigurationError: the file cannot be read, or has no token; the text has nothing
+    that stands in the file."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(2 * TOKEN_CHARACTERS).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    if not is_token(text):
+        raise ConfigurationError(
+            f"{path} has no token; expected what `waltz policy token` printed, on one line"
+        )
+    return text
 
 
 def _check_pem(path: str) -> None:

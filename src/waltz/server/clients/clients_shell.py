@@ -13,7 +13,8 @@ from typing import assert_never
 from uuid import UUID
 
 from waltz.access.permissions import Permissions
-from waltz.access.principals import ANONYMOUS_PRINCIPAL, principal_of
+from waltz.access.policy import Policy
+from waltz.access.principals import ANONYMOUS_PRINCIPAL
 from waltz.errors import LocalProtocolError, RemoteProtocolError
 from waltz.host import Clock, Connection, Host
 from waltz.limits import (
@@ -39,6 +40,8 @@ from waltz.server.clients.contexts import (
 )
 from waltz.server.clients.contexts import Effect as ContextEffect
 from waltz.server.clients.contexts import Event as ContextEvent
+from waltz.server.clients.identification import BY_CERTIFICATE, Identification, Identified
+from waltz.server.clients.identifier import Identifier
 from waltz.server.clients.idleness import Idleness, IdlenessFinding
 from waltz.server.clients.mounted_clients import ConnectionFacts
 from waltz.server.clients.reception import Terms
@@ -51,8 +54,8 @@ from waltz.server.feeding.backlog import (
     WorkedOff,
 )
 from waltz.server.feeding.outbox import Part
+from waltz.server.quotas.throttle_shell import Throttle
 from waltz.server.server_partition_events import ConnectionDrained, ConnectionLost
-from waltz.types import NAME_SOURCES, NameSource
 from waltz.wire.client_label import ClientLabel, client_label
 from waltz.wire.lifecycle_protocol import (
     ConnectionRestoreRequest,
@@ -158,10 +161,13 @@ class ConnectedClient:
                 self._all_under_way.stop_count += 1
                 self.may_read.clear()
 
-    def send(self, parts: Sequence[Part]) -> None:
-        """Write `parts` at once, or keep them. Raises LocalProtocolError: nothing was written."""
+    def send(self, parts: Sequence[Part]) -> int:
+        """Write `parts` at once, or keep them; return their size in bytes. Raises
+        LocalProtocolError: nothing was written."""
         frames = [*map(self.link.encode, parts)]
-        self.write(self.link.retain(frames[0] if len(frames) == 1 else b"".join(frames)))
+        data = frames[0] if len(frames) == 1 else b"".join(frames)
+        self.write(self.link.retain(data))
+        return len(data)
 
     def write(self, data: bytes) -> None:
         """Write what the link has kept already."""
@@ -269,13 +275,15 @@ class Clients:
         idle_seconds: float,
         restore_seconds: float,
         handshake_seconds: float,
-        name_sources: Sequence[NameSource] = NAME_SOURCES,
+        identification: Identification = BY_CERTIFICATE,
         hand_on: Callable[[ConnectedClient, Sequence[Message]], Awaitable[None]],
         tell_all: Callable[[ConnectionDrained | ConnectionLost], None],
+        policy: Callable[[], Policy | None] = lambda: None,
     ) -> None:
-        """`name_sources` are the kinds of names that become principals, in order. `hand_on` returns
-        when there is room for more of that client's messages; `tell_all`
-        reaches every partition."""
+        """`identification` says who a peer is. `hand_on` returns when there is room for more of
+        that client's messages; `tell_all` reaches every partition. `policy` returns the
+        one in force, which has the quotas."""
+        self.throttle: Throttle[ConnectedClient] = Throttle(host.clock, policy)
         self.full: set[int] = set()
         """Connections that are handed nothing that can wait: they have more unsent bytes than they
         should, or are broken."""
@@ -288,7 +296,6 @@ class Clients:
         self._codec = codec
         self._idle_seconds = idle_seconds
         self._handshake_seconds = handshake_seconds
-        self._name_sources = name_sources
         self._hand_on = hand_on
         self._tell_all = tell_all
         self._clients: dict[int, ConnectedClient] = {}
@@ -299,6 +306,7 @@ class Clients:
         self._terms: Terms | None = None
         self._has_terms = asyncio.Event()
         self._peer_log = PeerLog(logger, asyncio.get_running_loop)
+        self.identifier = Identifier(identification, self._peer_log)
         self._is_stopping = False
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -354,8 +362,9 @@ class Clients:
         client = self._clients.get(connection_id)
         if client is None:
             return
+        is_over = False
         try:
-            client.send(parts)
+            is_over = self.throttle.is_over(client, client.send(parts))
         except LocalProtocolError as error:
             self.cut_off(connection_id, str(error))
         if client.connection is None:
@@ -364,7 +373,7 @@ class Clients:
             return
         unsent_bytes = client.connection.unsent_bytes
         self.unsent_bytes_peak = max(self.unsent_bytes_peak, unsent_bytes)
-        if client.draining is None and unsent_bytes > WRITE_BUFFER_BYTES_HIGH:
+        if client.draining is None and (is_over or unsent_bytes > WRITE_BUFFER_BYTES_HIGH):
             self.full.add(connection_id)
             client.draining = asyncio.get_running_loop().create_task(self._drain(client))
 
@@ -423,7 +432,7 @@ class Clients:
                     await self._has_terms.wait()
                     client, arrival = await self._let_in(arrival)
             del self._arriving[connection]
-            if client is not None and arrival is not None:
+            if client is not None and arrival is not None and self._may_stay(client):
                 await self._serve(client, arrival)
         except TimeoutError:
             self._peer_log.warning("client_silent peer=%s", connection.peer)
@@ -440,7 +449,7 @@ class Clients:
         """Return whom `arrival` is from, new or not, and what came after the handshake; None if
         nobody was let in. Raises RemoteProtocolError."""
         assert self._terms is not None, "begun"
-        if self._is_stopping:
+        if self._is_stopping or (who := self.identifier.identified(arrival)) is None:
             return None, None
         next_arrival: Arrival | None = arrival
         for _ in range(HANDSHAKE_ATTEMPTS_MAX):
@@ -449,18 +458,18 @@ class Clients:
             arrival = next_arrival
             match arrival.request:
                 case None:
-                    return self._add(arrival, ()), arrival
+                    return self._add(arrival, who, ()), arrival
                 case ConnectionRestoreRequest():
                     return self._restore(arrival, arrival.request), arrival
                 case HandshakeRequest():
                     key = self._host.random.uuid()
-                    answer = self._terms.answer(arrival.request, key)
+                    answer = self._terms.answer(arrival.request, key, by_token=who.by_token)
                     token = client_token(arrival.request.extensions)
                     label = client_label(arrival.request.extensions)
                     arrival.connection.write(arrival.link.encode(answer))
                     if answer.error_code == HandshakeCode.NONE:
                         arrival.link.opened()
-                        return self._add(arrival, answer.features, key, token, label), arrival
+                        return self._add(arrival, who, answer.features, key, token, label), arrival
             next_arrival = await receive_next_request(arrival)
         self._peer_log.info("client_not_let_in peer=%s", arrival.connection.peer)
         return None, None
@@ -468,6 +477,7 @@ class Clients:
     def _add(
         self,
         arrival: Arrival,
+        who: Identified,
         features: Collection[int],
         key: UUID | None = None,
         token: bytes = b"",
@@ -483,7 +493,7 @@ class Clients:
             0.0 if key is None else self._idle_seconds,
             self._peer_log,
             self._under_way,
-            principal_of(connection.certificate, self._name_sources),
+            who.principal,
             token,
             label,
         )
@@ -524,6 +534,12 @@ class Clients:
         connection.write(arrival.link.encode(ConnectionRestoreResponse(False, 0, reason)))
         return None
 
+    def _may_stay(self, client: ConnectedClient) -> bool:
+        """Return whether its quota allows the principal this connection, too; else end it."""
+        if (reason := self.throttle.refusal(client, self)) is not None:
+            self.cut_off(client.connection_id, reason)
+        return reason is None
+
     def _resume(self, client: ConnectedClient, version: int | None, received: int) -> bytes | None:
         """Return what is to be sent again; None if that cannot be."""
         if version != client.link.version:
@@ -549,7 +565,11 @@ class Clients:
                 messages = client.link.receive(data)
                 if replies := client.link.take_replies():
                     client.write(replies)
+                if messages and not await self.throttle.lets(client, messages):
+                    return
                 await self._hand_on(client, messages)
+                if client.draining is not None and self.throttle.has_quotas:
+                    await asyncio.wait([client.draining])
                 if (reason := client.link.end_reason) is not None:
                     self._peer_log.info(
                         "client_left peer=%s principal=%s reason=%.200r",
@@ -609,6 +629,7 @@ class Clients:
         connection = client.connection
         assert connection is not None
         await connection.drain()
+        await self.throttle.wait_to_send(client)
         if client.connection is not connection:
             return
         client.draining = None

@@ -44,15 +44,18 @@ class Terms:
     supported: Sequence[ProtocolVersion] = PROTOCOL_VERSIONS
     history: UUID | None = None
 
-    def answer(self, request: HandshakeRequest, connection_id: UUID) -> HandshakeResponse:
-        """Return the answer to `request`; `connection_id` is in it if it is taken.
+    def answer(
+        self, request: HandshakeRequest, connection_id: UUID, *, by_token: bool = False
+    ) -> HandshakeResponse:
+        """Return the answer to `request`; `connection_id` is in it if it is taken. `by_token`:
+        the peer is known by a bearer token, which nobody shows again to restore a connection.
 
         Extensions of the request that this server does not know are skipped (LC-35).
         """
         version = version_taken(request.version, self.supported)
         is_taken = version == request.version
         features = request.features & self.features
-        if not self.restore_seconds:
+        if by_token or not self.restore_seconds:
             features -= {Feature.RESTORE}
         extensions: tuple[tuple[str, bytes], ...] = ()
         if is_taken and self.history is not None and Feature.HISTORY in features:
@@ -71,3 +74,21 @@ class Terms:
             frozenset(features) if is_taken else frozenset(),
             extensions,
         )
+
+
+def refused(request: HandshakeRequest, reason: str) -> HandshakeResponse:
+    """Return the answer to a peer that has not shown who it is: the reason, and nothing of the
+    cluster."""
+    return HandshakeResponse(
+        request.version,
+        HandshakeCode.TOKEN,
+        reason,
+        NO_CONNECTION,
+        NO_CONNECTION,
+        ServerId(0),
+        "",
+        0,
+        0,
+        frozenset(),
+        (),
+    )

@@ -1,0 +1,1 @@
+"""Quotas: buckets of each principal, and the connections that wait for them."""
