@@ -49,12 +49,16 @@ class BadDay:
 
     def __init__(self) -> None:
         self.lock = Lock()
+        self.requests: list[str] = []
+        """The methods of all requests, in their order."""
         self.throttled = 0
         """Requests that are refused with 503 SlowDown before they take effect."""
         self.unanswered_puts = 0
         """Puts that take effect, and whose connection ends without an answer."""
         self.halved_lists = 0
         """Listings of which half of the announced bytes come before the connection ends."""
+        self.is_unconditional = False
+        """Whether puts that must not replace an object do: the store ignores the header."""
         self.dropped_pages = False
         """Whether each listing that is continued fails for good from its second page on."""
 
@@ -79,6 +83,7 @@ class BadStore(BaseHTTPRequestHandler):
         return self.handle_any
 
     def handle_any(self) -> None:
+        self.day.requests.append(self.command)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         is_list = self.command == "GET" and "list-type=2" in self.path
         is_dropped = is_list and self.day.dropped_pages and "continuation-token" in self.path
@@ -86,7 +91,10 @@ class BadStore(BaseHTTPRequestHandler):
             self.answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
             return
         onward = http.client.HTTPConnection(self.upstream, timeout=30)
-        onward.request(self.command, self.path, body, dict(self.headers))
+        headers = dict(self.headers)
+        if self.day.is_unconditional:
+            headers = {key: each for key, each in headers.items() if key.lower() != "if-none-match"}
+        onward.request(self.command, self.path, body, headers)
         found = onward.getresponse()
         data = found.read()
         if self.command == "PUT" and self.day.take("unanswered_puts"):

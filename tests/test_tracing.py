@@ -17,7 +17,6 @@ import waltz
 from tests.clusters import ROOT, running_cluster, wait_until
 from tests.traces import EXPORTER, PROVIDER, SERIALIZER, Applied, new_provider, spans
 from waltz import tracing
-from waltz.client.envelope import MAGIC
 from waltz.client.transaction import (
     BytesSerializer,
     JsonSerializer,
@@ -25,6 +24,7 @@ from waltz.client.transaction import (
     TransactionBuilder,
     TransactionContext,
 )
+from waltz.envelope import MAGIC
 from waltz.errors import PostponedError
 from waltz.testing import InMemoryCluster
 
@@ -191,7 +191,7 @@ def test_readers_without_traces_read_what_was_written_with_them_and_the_other_wa
 
 @pytest.mark.parametrize("hostile", [b"traceparent:nonsense\n", b"traceparent:\n", b":\n"])
 def test_an_envelope_that_names_no_span_links_to_nothing(hostile: bytes) -> None:
-    from waltz.client.envelope import enclosed
+    from waltz.envelope import enclosed
 
     name, _, value = hostile.decode().strip().partition(":")
     assert tracing.span_context(enclosed({name: value}, b"1")) is None

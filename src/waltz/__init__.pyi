@@ -10,6 +10,11 @@ from .client.client_metrics import ClientMetrics, ClientPartitionMetrics
 from .client.client_shell import AsyncWaltzClient
 from .client.consistency_token import ConsistencyToken
 from .client.databases.database_marks_shell import DatabaseMarks
+from .client.databases.idempotency_keys import (
+    IdempotencyKeys,
+    KeyedContext,
+    KeyedTransaction,
+)
 from .client.databases.sql_callbacks import SqlCallbacks
 from .client.lifecycle_events import (
     ClusterChanged,
@@ -48,12 +53,15 @@ from .errors import (
     CoordinatorLostError,
     CorruptionError,
     HistoryChangedError,
+    IdempotencyKeyReusedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
     PartitionBlockedError,
     PartitionInactiveError,
     PartitionNotReadyError,
+    PermissionDeniedError,
+    PermissionLostError,
     PostponedError,
     RemoteProtocolError,
     SubmitCancelledError,
@@ -120,7 +128,11 @@ __all__ = [
     "Durations",
     "Histories",
     "HistoryChangedError",
+    "IdempotencyKeyReusedError",
+    "IdempotencyKeys",
     "JsonSerializer",
+    "KeyedContext",
+    "KeyedTransaction",
     "LifecycleEvent",
     "LocalProtocolError",
     "LogReader",
@@ -139,6 +151,8 @@ __all__ = [
     "PartitionMounted",
     "PartitionNotReadyError",
     "PartitionUnmounted",
+    "PermissionDeniedError",
+    "PermissionLostError",
     "PlainAppend",
     "PostponedError",
     "RemoteProtocolError",

@@ -31,13 +31,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from waltz.client.envelope import MAGIC, enclosed, opened
 from waltz.client.transaction import (
     PartitionLocalLock,
     Serializer,
     TransactionBuilder,
     TransactionContext,
 )
+from waltz.envelope import MAGIC, enclosed, opened
 from waltz.errors import PostponedError
 from waltz.types import RequestId, TransactionId
 

@@ -19,7 +19,11 @@ from waltz.archive.archive_target import open_target
 from waltz.archive.archive_verification import verify
 from waltz.archive.commits import commit, create_archive, orphans
 from waltz.archive.manifest import Manifest
-from waltz.errors import ArchiveUnreachableError, VersionConflictError
+from waltz.errors import (
+    ArchiveUnreachableError,
+    ConfigurationError,
+    VersionConflictError,
+)
 
 
 @pytest.fixture
@@ -68,6 +72,50 @@ def test_a_put_whose_answer_is_lost_finds_its_own_object(
     assert bad_day.unanswered_puts == 0
     found = verify(target, log=log, replicas=True)
     assert (found.verdict, found.findings) == (True, [])
+
+
+def test_a_store_that_ignores_the_condition_of_puts_is_refused_before_anything_is_written(
+    bad_day: BadDay, bucket_url: str
+) -> None:
+    bad_day.is_unconditional = True
+    target = open_target(bucket_url)
+    for write in (
+        lambda: target.put_if_absent("a", b"1"),
+        lambda: target.put_all_if_absent([("a", b"1"), ("b", b"2")]),
+        lambda: create_archive(target, KEY),
+    ):
+        with pytest.raises(ConfigurationError, match=r"ignores If-None-Match: ") as refused:
+            write()
+        assert " Only the object that showed this was written, and removed." in str(refused.value)
+        assert list(target.list("")) == []
+    bad_day.is_unconditional = False
+    assert target.put_if_absent("a", b"1")
+    bad_day.is_unconditional = True
+    assert target.put_if_absent("a", b"2"), "it was looked at once, when the first object was made"
+
+
+def test_a_store_is_looked_at_with_four_requests_and_nothing_is_left(
+    bad_day: BadDay, bucket_url: str
+) -> None:
+    target = open_target(bucket_url)
+    target.put_if_absent("a", b"1")
+    assert bad_day.requests == ["PUT", "PUT", "GET", "POST", "PUT"]
+    target.put_all_if_absent([("b", b"1")])
+    assert bad_day.requests[5:] == ["PUT"]
+    assert [each.path for each in target.list("")] == ["a", "b"]
+    read = open_target(bucket_url)
+    read.get("a", 1)
+    assert bad_day.requests[-1] == "GET", "readers make nothing"
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_store_that_is_looked_at_while_answers_are_lost_is_not_slandered(
+    bad_day: BadDay, bucket_url: str, lost: int
+) -> None:
+    bad_day.unanswered_puts = lost
+    target = open_target(bucket_url, attempts_max=4)
+    assert target.put_if_absent("a", b"1")
+    assert target.get("a", 1) == b"1"
 
 
 def test_a_commit_whose_answer_is_lost_is_one_commit(bad_day: BadDay, bucket_url: str) -> None:

@@ -30,6 +30,7 @@ from waltz.types import PartitionId, TransactionId
 FRESH = ClientPartitionMetrics(
     partition_id=PartitionId(0),
     is_mounted=True,
+    is_denied=False,
     applied_mark=TransactionId(4),
     known_mark=TransactionId(9),
     applied=5,

@@ -165,6 +165,24 @@ def test_a_client_that_doubts_its_client_id_sends_nothing_more_under_it() -> Non
         assert ids == [before] * 10 + [after] * 10
 
 
+def test_a_server_that_raises_doubts_for_ever_costs_one_client_id_per_second() -> None:
+    with InMemoryCluster(for_tests=True, partitions=1) as cluster:
+        client = cluster.open_client(Recorder())
+        before = client.client_id
+
+        async def doubt() -> None:
+            loop = asyncio.get_running_loop()
+            end = loop.time() + 2.5
+            while loop.time() < end:
+                client.engine.identity.doubt()
+                await asyncio.sleep(0.001)
+
+        cluster._thread.call(doubt())
+        taken = cluster.open_client(Recorder()).client_id - before - 1
+        assert 1 <= taken <= 4, "one at once, and one per second since"
+        client.append(0, b"the doubts have ended")
+
+
 async def set_back(cluster: InMemoryCluster) -> None:
     """Let a server pass over numbers, as if the coordinator had been set back."""
     host, release = cluster._new_host()

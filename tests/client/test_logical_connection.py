@@ -285,7 +285,7 @@ def test_features_are_in_the_agreement(tmp_path: Path) -> None:
         async with running_server(tmp_path) as (host, server):
             connection = await ServerConnection.open(host, server.address)
             assert connection.agreement is not None
-            agreed = {Feature.HEARTBEAT, Feature.HEADERS, Feature.HISTORY}
+            agreed = {Feature.HEARTBEAT, Feature.HEADERS, Feature.HISTORY, Feature.DENIALS}
             assert connection.agreement.features == agreed
             assert connection.agreement.version == (5, 0, 0)
             assert connection.agreement.node_id == server.state().server_id

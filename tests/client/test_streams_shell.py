@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.partition_world import ME, World
 from tests.wire.strategies import messages
 from waltz.client.partitions.client_partition_events import Received
-from waltz.client.partitions.streams_shell import StreamSide
+from waltz.client.partitions.streams_shell import HEARD, StreamSide
 from waltz.errors import RemoteProtocolError
 from waltz.server.clients.client_connection import ClientPeer, MessagesReceived, Sorter
 from waltz.server.feeding.feed_cache import FeedCache
@@ -86,11 +86,11 @@ def test_a_clients_stream_takes_what_is_for_it_and_refuses_the_rest(
     message = draw.draw(messages(kind, version))
     if hasattr(message, "request_id"):
         message = whose(message)
-    elif hasattr(message, "partition_id"):
+    if any(field.name == "partition_id" for field in fields(message)):
         message = replace(message, partition_id=PartitionId(2))
     runner = Runner()
     side = StreamSide({PartitionId(2): runner})  # type: ignore[dict-item]
-    if kind.AUDIENCE is not Audience.STREAM:
+    if kind.AUDIENCE not in HEARD:
         with pytest.raises(RemoteProtocolError, match=f"{kind.__name__} on a stream connection"):
             asyncio.run(side.receive(0, [message]))
         return

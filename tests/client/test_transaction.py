@@ -196,3 +196,11 @@ def test_a_plain_append_writes_what_it_was_given() -> None:
     assert context.partition_id(4) == 3
     assert context.execute(builder)
     assert (builder.header, builder.data, builder.write_locks) == (5, b"x", (0,))
+
+
+def test_locks_can_be_compared_with_an_older_mark() -> None:
+    builder = TransactionBuilder()
+    builder.set_locks_as_of(-1)
+    assert builder.locks_as_of == -1
+    with pytest.raises(LocalProtocolError, match="expected -1 or more"):
+        builder.set_locks_as_of(-2)

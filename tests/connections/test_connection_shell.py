@@ -84,6 +84,8 @@ def test_an_idle_connection_is_kept_alive() -> None:
     class Recording:
         peer = "recorded"
         certificate = None
+        is_encrypted = False
+        token = ""
         unsent_bytes = 0
         trouble = ""
 

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from waltz.archive.durable_directory import DurableDirectory
 from waltz.errors import (
@@ -42,6 +43,12 @@ REQUEST_SECONDS_MAX: Final = 60.0
 
 WRITERS_MAX: Final = 16
 """Objects that are written at a time."""
+
+PROBE: Final = "waltz-probe-"
+"""The beginning of the name of the object that shows whether a bucket refuses a put of what is
+there. It is removed at once; a killed process may leave one."""
+
+PROBE_BYTES_MAX: Final = 100
 
 LIST_SIZE: Final = 1_000
 """Names asked for at a time."""
@@ -155,9 +162,40 @@ class _Store:
 
 
 class BucketTarget(_Store):
-    """A bucket of S3 or of a store that speaks its protocol. A put is durable when it returns."""
+    """A bucket of S3 or of a store that speaks its protocol. A put is durable when it returns.
+
+    A store that ignores `If-None-Match` would let two writers replace each other's objects. So
+    before the first conditional put one object is made twice, and the bucket must refuse the second
+    time.
+    """
+
+    def __init__(self, url: str, store: ObjectStore) -> None:
+        super().__init__(url, store)
+        self._is_proven = False
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
+        self._expect_conditional_puts()
+        return self._put_if_absent(path, data)
+
+    def _expect_conditional_puts(self) -> None:
+        """Raises ConfigurationError: the bucket replaces what it should refuse."""
+        if self._is_proven:
+            return
+        path = f"{PROBE}{uuid4().hex}"
+        self._put_if_absent(path, b"1")  # False: a repeated request found its own object
+        is_replaced = self._put_if_absent(path, b"2")
+        is_replaced |= self.get(path, PROBE_BYTES_MAX) != b"1"
+        self.delete(path)
+        if is_replaced:
+            raise ConfigurationError(
+                f"{self.url} is in a store that ignores If-None-Match: it took a put of an object"
+                " that was there already, so two writers would replace each other's objects."
+                " Only the object that showed this was written, and removed. Keep the archive or"
+                " the tables in a store that knows conditional puts, such as Amazon S3"
+            )
+        self._is_proven = True
+
+    def _put_if_absent(self, path: str, data: bytes) -> bool:
         import obstore
 
         try:
@@ -168,8 +206,9 @@ class BucketTarget(_Store):
         return True
 
     def put_all_if_absent(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
+        self._expect_conditional_puts()
         with ThreadPoolExecutor(WRITERS_MAX) as pool:
-            made = pool.map(lambda each: self.put_if_absent(*each), objects)
+            made = pool.map(lambda each: self._put_if_absent(*each), objects)
             return [path for (path, _), is_new in zip(objects, made, strict=True) if not is_new]
 
     def put(self, path: str, data: bytes) -> None:

@@ -46,6 +46,8 @@ class ClientPartitionMetrics:
     partition_id: PartitionId
     is_mounted: bool
     """Whether the partition has a server that feeds this client."""
+    is_denied: bool
+    """Whether a server's policy denies the partition to this client."""
     applied_mark: TransactionId | None
     known_mark: TransactionId | None
     applied: int
@@ -138,6 +140,11 @@ CLIENT_PARTITION_METRICS: Final[Sequence[Metric[ClientPartitionMetrics]]] = (
         "mounted",
         "1 while the partition has a server that feeds this client.",
         lambda p: p.is_mounted,
+    ),
+    gauge(
+        "denied",
+        "1 while a server's policy denies the partition to this client.",
+        lambda p: p.is_denied,
     ),
     gauge(
         "applied_transaction_id",

@@ -28,10 +28,12 @@ from waltz.client.partitions.client_partition_events import Submitted
 from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.cluster.cluster_shell import ClusterSnapshot
+from waltz.cluster.histories import Histories
 from waltz.errors import (
     HistoryChangedError,
     LocalProtocolError,
     OperationTimeoutError,
+    PermissionDeniedError,
     SubmitCancelledError,
     UnavailableError,
 )
@@ -88,6 +90,11 @@ class ClientFacts(ABC):
         return self.engine.snapshot.name
 
     @property
+    def histories(self) -> Histories:
+        """The histories of the cluster's log, as far as servers have told of them."""
+        return self.engine.services.histories()
+
+    @property
     def connected_servers(self) -> frozenset[Address]:
         """The servers to which there is a connection, be it one that is just being restored.
 
@@ -114,15 +121,19 @@ class ClientFacts(ABC):
 
     def blocked_partitions(self) -> dict[PartitionId, BlockedPartition]:
         """Return the partitions whose next transaction the application cannot apply now, and why.
-
-        Each is tried again, later and later, while the others go on (PM-38).
-        """
+        Each is tried again, later and later, while the others go on (PM-38)."""
         runners = list(self.engine.runners.values())
         return {
             each.partition_id: each.application.blocked
             for each in runners
             if each.application.blocked is not None
         }
+
+    def denied_partitions(self) -> dict[PartitionId, PermissionDeniedError]:
+        """Return the partitions that a server's policy denies to this client, of those that it
+        follows, and why. Each is asked for again once per minute, and on each new connection."""
+        runners = list(self.engine.runners.values())
+        return {each.partition_id: each.denied for each in runners if each.denied is not None}
 
     def parked_transactions(self) -> dict[PartitionId, int]:
         """Return how many transactions this client has parked, per partition that has some."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from waltz.client.partitions.client_partition_events import (
     AppendsHeld,
@@ -22,10 +24,19 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.connections.sources_shell import ClusterSource
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import CoordinationError, ProtocolError, UnavailableError
+from waltz.errors import (
+    CoordinationError,
+    PermissionDeniedError,
+    ProtocolError,
+    UnavailableError,
+)
 from waltz.host import Host
 from waltz.limits import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from waltz.types import ClientId, PartitionId
+
+DOUBT_SECONDS_MIN: Final = 1.0
+"""Time between two replacements of a doubtful client ID: a server that names ever higher
+generations must not have its clients write to the coordinator as often as they can."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +63,8 @@ class ClientIdentity:
         self._is_holding = False
         self._is_doubtful = False
         """Whether another client may have the client ID, too, or the one that was taken last."""
+        self._doubted_at = -math.inf
+        """Time of the last replacement of a doubtful client ID, by the loop's clock."""
         self._renewing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._sequence_numbers: dict[PartitionId, int] = {}
@@ -94,7 +107,9 @@ class ClientIdentity:
 
     async def _renew(self) -> None:
         while True:
-            self._is_doubtful = False
+            if self._is_doubtful:
+                await self._pause_between_doubts()
+                self._is_doubtful = False
             client_id = await self._take_client_id()
             self._hold()
             while not all(runner.is_settled for runner in self._runners.values()):
@@ -111,13 +126,25 @@ class ClientIdentity:
             runner.mailbox.put(ClientIdRenewed(client_id))
         self._open_streams()
 
+    async def _pause_between_doubts(self) -> None:
+        now = asyncio.get_running_loop().time
+        pause = self._doubted_at + DOUBT_SECONDS_MIN - now()
+        if pause > 0:
+            await asyncio.sleep(pause)
+        self._doubted_at = now()
+
     async def _take_client_id(self) -> ClientId:
         """Ask until there is an answer: meanwhile the remaining sequence numbers are used."""
         pause = RETRY_SECONDS_MIN
         while True:
             try:
                 return await self._source.allocate_client_id()
-            except (UnavailableError, CoordinationError, ProtocolError) as error:
+            except (
+                UnavailableError,
+                CoordinationError,
+                ProtocolError,
+                PermissionDeniedError,
+            ) as error:
                 logger.warning(
                     "client_id_wanted client_id=%d error=%s; a partition whose sequence numbers"
                     " are used up sends nothing until there is another client ID",

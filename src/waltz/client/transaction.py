@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
-from waltz.types import PartitionId, RequestId, TransactionId
+from waltz.types import NOTHING, PartitionId, RequestId, TransactionId
 
 LOCK_NAMES_CACHED_MAX: Final = 10_000
 """Names of locks whose hash a client remembers."""
@@ -45,7 +45,7 @@ def _payload(data: bytes) -> bytes:
     """Return `data` without its envelope; hardly any has one, and only that begins with this."""
     if data[:1] != b"\xc1":
         return data
-    from waltz.client.envelope import payload
+    from waltz.envelope import payload
 
     return payload(data)
 
@@ -163,6 +163,7 @@ class TransactionBuilder:
     __slots__ = (
         "append_locks",
         "checked",
+        "locks_as_of",
         "plain_data",
         "plain_header",
         "read_locks",
@@ -176,6 +177,8 @@ class TransactionBuilder:
     def __init__(self) -> None:
         self.checked: dict[str, tuple[PartitionLocalLock, ...]] = {}
         """Write and read locks by the name of their kind, to name the lock of a refusal."""
+        self.locks_as_of: TransactionId | None = None
+        """The mark that locks are compared with; None: that of the client."""
         self.plain_header = 0
         self.write_locks: Locks = ()
         self.read_locks: Locks = ()
@@ -239,6 +242,20 @@ class TransactionBuilder:
     def set_append_locks(self, locks: Iterable[Lock]) -> None:
         """Mark `locks` as changed by this transaction without a check (PM-22)."""
         self.append_locks, _ = _checked(locks)
+
+    def set_locks_as_of(self, transaction_id: int) -> None:
+        """Have write and read locks compared with `transaction_id` if that is older than what this
+        client has applied: the last transaction in the state that the decision was made on, which
+        another process may have read. -1 is the state before the first transaction.
+
+        A refused transaction is executed again, and refused again if it sets the same mark. Raises
+        LocalProtocolError: less than -1.
+        """
+        if transaction_id < NOTHING:
+            raise LocalProtocolError(
+                f"locks as of transaction {transaction_id}; expected -1 or more"
+            )
+        self.locks_as_of = TransactionId(transaction_id)
 
 
 def check_complete(builder: TransactionBuilder) -> None:

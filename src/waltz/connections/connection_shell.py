@@ -42,6 +42,7 @@ from waltz.errors import (
     ConnectionUnknownError,
     HandshakeRefusedError,
     LocalProtocolError,
+    PermissionDeniedError,
     RemoteProtocolError,
     UnavailableError,
 )
@@ -72,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 RESTORED: Final = ConnectionSettings()
 UNRESTORED: Final = ConnectionSettings(
-    features=(Feature.HEARTBEAT, Feature.HEADERS, Feature.HISTORY)
+    features=(Feature.HEARTBEAT, Feature.HEADERS, Feature.HISTORY, Feature.DENIALS)
 )
 """Settings of connections whose owner opens new ones instead of restoring broken ones."""
 
@@ -377,7 +378,12 @@ class _Introduction:
     async def shake_hands(self, rest: bytes) -> tuple[Agreement, bytes]:
         """Return what both sides agreed on, and the bytes that followed the answer."""
         settings = self._settings
-        handshake = Handshake(settings.features, token=settings.token, label=settings.label)
+        handshake = Handshake(
+            settings.features,
+            token=settings.token,
+            label=settings.label,
+            bearer=self.connection.token,
+        )
         while True:
             answer, rest = await self.ask(handshake.request, rest)
             agreement = handshake.take(answer)
@@ -582,7 +588,12 @@ class Connections:
                 if messages:
                     await side.receive(sequence, messages)
             logger.debug("connection_ended address=%s", effect.address)
-        except (UnavailableError, RemoteProtocolError, HandshakeRefusedError) as error:
+        except (
+            UnavailableError,
+            RemoteProtocolError,
+            HandshakeRefusedError,
+            PermissionDeniedError,
+        ) as error:
             logger.info("connection_failed address=%s error=%s", effect.address, error)
             self._troubles[effect.address] = str(error)
             if isinstance(error, RemoteProtocolError) and sequence in self._open:

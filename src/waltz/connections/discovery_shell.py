@@ -43,6 +43,7 @@ from waltz.errors import (
     ClusterChangedError,
     ConnectionFailedError,
     HandshakeRefusedError,
+    PermissionDeniedError,
     ProtocolError,
     RemoteProtocolError,
     UnavailableError,
@@ -149,6 +150,8 @@ class DiscoverySource:
         self._client_id: ClientId | None = None
         self._started: asyncio.Future[None] | None = None
         self._error: ClusterChangedError | None = None
+        self._denied: PermissionDeniedError | None = None
+        """Why the server that was asked last denies this process everything; None: it does not."""
         self._numbers = itertools.count(1)
 
     async def start_client(self) -> ClientId:
@@ -162,7 +165,7 @@ class DiscoverySource:
         """Find the cluster.
 
         Raises ConnectionFailedError: no server in time; RemoteProtocolError: the peer is not a
-        server of Waltz, or too old.
+        server of Waltz, or too old; PermissionDeniedError.
         """
         self._started = asyncio.get_running_loop().create_future()
         self._running = self._tasks.start(
@@ -192,7 +195,7 @@ class DiscoverySource:
 
     async def allocate_client_id(self) -> ClientId:
         """Ask one server after the other until one allocates a client ID. Raises
-        ClusterChangedError."""
+        ClusterChangedError, PermissionDeniedError."""
         while self._error is None:
             for address in self._machine.candidates():
                 try:
@@ -286,8 +289,9 @@ class DiscoverySource:
             case NotConnected():
                 self._end_guide()
                 kind = RemoteProtocolError if effect.in_handshake else ConnectionFailedError
+                error = self._denied if effect.in_handshake else None
                 if self._started is not None and not self._started.done():
-                    self._started.set_exception(kind(effect.reason))
+                    self._started.set_exception(error or kind(effect.reason))
             case ClusterIsAnother():
                 self._end_guide()
                 self._error = self._error or _changed(effect.expected, effect.found)
@@ -313,12 +317,12 @@ class DiscoverySource:
                 except BaseException:
                     connection.close()
                     raise
-        except (UnavailableError, ProtocolError, TimeoutError) as error:
+        except (UnavailableError, ProtocolError, PermissionDeniedError, TimeoutError) as error:
             reason = str(error) or f"no answer in {attempt.seconds_max:g} s"
             logger.info("server_not_found address=%s error=%s", attempt.address, reason)
-            self._mailbox.put(
-                GuideNotFound(reason, isinstance(error, ProtocolError), self._jitter())
-            )
+            self._denied = error if isinstance(error, PermissionDeniedError) else None
+            is_final = isinstance(error, ProtocolError | PermissionDeniedError)
+            self._mailbox.put(GuideNotFound(reason, is_final, self._jitter()))
             return
         try:
             self._mailbox.put(GuideFound(topology))

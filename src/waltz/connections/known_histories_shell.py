@@ -15,8 +15,10 @@ from uuid import UUID
 
 from waltz.cluster.histories import Histories
 from waltz.connections.connection_shell import ServerConnection
+from waltz.connections.denial_errors import denial_error
 from waltz.errors import HistoryChangedError, RemoteProtocolError, UnavailableError
 from waltz.limits import HANDSHAKE_SECONDS_MAX
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
 from waltz.wire.message import Message
 
@@ -82,7 +84,7 @@ async def ask_first(
     """Send `request` on a connection that has no reader yet, and return the answer.
 
     Other messages before it go to `note`, or are dropped. Raises RemoteProtocolError: the server
-    does not know the request; UnavailableError: it does not answer.
+    does not know the request; UnavailableError: it does not answer; PermissionDeniedError.
     """
     refused = connection.send([request])
     if refused:
@@ -97,6 +99,8 @@ async def ask_first(
                     if isinstance(message, kind):
                         connection.put_back(messages[index + 1 :])
                         return message
+                    if isinstance(message, Denied) and message.request_code == request.CODE:
+                        raise denial_error(message)
                     if note is not None:
                         note(message)
     except TimeoutError:

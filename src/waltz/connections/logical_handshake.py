@@ -19,6 +19,7 @@ from waltz.wire.client_label import ClientLabel, label_extension
 from waltz.wire.client_protocol import CLIENT_CODEC
 from waltz.wire.history_protocol import newest_history
 from waltz.wire.lifecycle_protocol import (
+    BEARER_TOKEN_EXTENSION,
     CLIENT_CODE,
     CLIENT_TOKEN_EXTENSION,
     FEATURES,
@@ -102,9 +103,15 @@ class Handshake:
         *,
         token: bytes = b"",
         label: ClientLabel | None = None,
+        bearer: str = "",
     ) -> None:
-        shown = ((CLIENT_TOKEN_EXTENSION, token),) if token else ()
-        self._extensions = shown if label is None else (*shown, label_extension(label))
+        """`bearer` is the token that says who the client is; empty: none."""
+        shown = [(CLIENT_TOKEN_EXTENSION, token)] if token else []
+        if label is not None:
+            shown.append(label_extension(label))
+        if bearer:
+            shown.append((BEARER_TOKEN_EXTENSION, bearer.encode()))
+        self._extensions = tuple(shown)
         self._features = frozenset(features)
         self._supported = tuple(supported)
         self._tried = [max(supported)]

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, TypeAlias, assert_never
 
+from waltz.connections.denial_errors import denial_error
+from waltz.errors import PermissionDeniedError
 from waltz.types import (
     NO_GENERATION,
     NOTHING,
@@ -29,6 +31,7 @@ from waltz.wire.client_protocol import (
     TransactionDataRequest,
     TransactionDataResponse,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.history_protocol import MarksAnswer, MarksRequest
 from waltz.wire.message import Message
 
@@ -103,6 +106,14 @@ class SendRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsDenied:
+    """The server's policy denies what is asked about the partition; nothing is asked any more."""
+
+    partition_id: PartitionId
+    error: PermissionDeniedError
+
+
+@dataclass(frozen=True, slots=True)
 class DataArrived:
     partition_id: PartitionId
     transaction_id: TransactionId
@@ -134,7 +145,9 @@ class BreakConnection:
     reason: str
 
 
-Effect: TypeAlias = SendRequests | DataArrived | AheadRefused | MarkArrived | BreakConnection
+Effect: TypeAlias = (
+    SendRequests | DataArrived | AheadRefused | MarkArrived | RequestsDenied | BreakConnection
+)
 
 
 @dataclass(slots=True)
@@ -309,6 +322,8 @@ class PendingRequests:
                 self._receive_mark(message)
             elif type(message) is MarksAnswer:
                 self._receive_marks(sequence, message, now)
+            elif type(message) is Denied:
+                self._deny(sequence, message)
             else:
                 self._effects.append(
                     BreakConnection(
@@ -347,6 +362,22 @@ class PendingRequests:
                 self._ask_mark(partition_id, partition, now)
             else:
                 self._settle_mark(partition_id, TransactionId(mark), number)
+
+    def _deny(self, sequence: int, message: Denied) -> None:
+        """Give up all requests for the partition that is denied; for no single one, those for each
+        partition of the connection."""
+        error = denial_error(message)
+        denied = [message.partition_id] if error.partition is not None else [*self._partitions]
+        for partition_id in denied:
+            partition = self._partitions.get(partition_id)
+            if partition is None or partition.connection_sequence != sequence:
+                continue
+            self._in_flight[sequence] -= len(partition.in_flight)
+            self._again = [each for each in self._again if each[1] != partition_id]
+            heapq.heapify(self._again)
+            self._partitions[partition_id] = _Partition(sequence, partition.gives_marks)
+            self._waiting.pop(partition_id, None)
+            self._effects.append(RequestsDenied(partition_id, error))
 
     def _settle_mark(self, partition_id: PartitionId, mark: TransactionId, number: int) -> None:
         partition = self._partition(partition_id)

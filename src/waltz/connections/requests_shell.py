@@ -26,12 +26,18 @@ from waltz.connections.pending_requests import (
     PartitionAttached,
     PartitionDetached,
     PendingRequests,
+    RequestsDenied,
     SendRequests,
 )
 from waltz.connections.retry import Operation
 from waltz.connections.retrying_shell import too_late
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientClosedError, ConnectionLostError, OperationTimeoutError
+from waltz.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    PermissionDeniedError,
+)
 from waltz.host import Clock, Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
@@ -138,7 +144,8 @@ class Requests:
     ) -> list[bytes]:
         """Return the bodies of transactions that were fed, in the order asked for.
 
-        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        Waits without limit. Raises ClientClosedError, PermissionDeniedError; if `fragile`
+        ConnectionLostError.
         """
         self._check_open()
         if not transaction_ids:
@@ -181,7 +188,8 @@ class Requests:
     ) -> TransactionId:
         """Return the partition's high-water mark as its server knows it after this call.
 
-        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        Waits without limit. Raises ClientClosedError, PermissionDeniedError; if `fragile`
+        ConnectionLostError.
         """
         return (await self.high_water_marks([partition_id], fragile=fragile))[partition_id]
 
@@ -191,7 +199,8 @@ class Requests:
         """Return the high-water marks as their servers know them after this call: one question for
         each server, or one for each partition of a server that does not know the question.
 
-        Waits without limit. Raises ClientClosedError; if `fragile` ConnectionLostError.
+        Waits without limit. Raises ClientClosedError, PermissionDeniedError; if `fragile`
+        ConnectionLostError.
         """
         self._check_open()
         if not partition_ids:
@@ -204,7 +213,7 @@ class Requests:
             await call.future
         finally:
             for partition_id in call.missing:
-                self._marks[partition_id].pop(call.number, None)
+                self._marks.get(partition_id, {}).pop(call.number, None)
         return {partition_id: call.found[partition_id] for partition_id in partition_ids}
 
     def _break_with_connection(
@@ -288,10 +297,22 @@ class Requests:
                 waiting = self._marks.get(effect.partition_id, {})
                 for number in [each for each in waiting if each <= effect.number]:
                     waiting.pop(number).take(effect.partition_id, effect.high_water_mark)
+            case RequestsDenied(partition_id, error):
+                self._deny(partition_id, error)
             case BreakConnection():
                 self._break_off(effect.connection_sequence, effect.reason)
             case _:
                 assert_never(effect)
+
+    def _deny(self, partition_id: PartitionId, error: PermissionDeniedError) -> None:
+        """End all calls that wait for something of the partition."""
+        for waiting in self._fetches, self._threads, self._ahead:
+            for key in [key for key in waiting if key[0] == partition_id]:
+                ended = waiting.pop(key)
+                for each in ended if isinstance(ended, list) else ():
+                    each.fail(error)
+        for call in self._marks.pop(partition_id, {}).values():
+            call.fail(error)
 
 
 def _lost(operation: Operation, partition_id: PartitionId) -> ConnectionLostError:

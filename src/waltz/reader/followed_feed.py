@@ -12,6 +12,7 @@ from typing import assert_never
 from uuid import UUID
 
 from waltz.cluster.histories import Histories
+from waltz.connections.denial_errors import denial_error
 from waltz.errors import ClientAheadError, NotFoundError
 from waltz.types import (
     ClientId,
@@ -29,6 +30,7 @@ from waltz.wire.client_protocol import (
     MountResponse,
     MountState,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.fed import FedRun, next_of
 from waltz.wire.message import Message
 
@@ -107,6 +109,7 @@ class FeedCursor:
         """Return the next transactions of the feed, and what to send.
 
         Raises NotFoundError: the log ends before `end`. ClientAheadError: even before `first` - 1.
+        PermissionDeniedError: the server's policy does not allow it, or no longer.
         """
         runs: list[FedRun] = []
         replies: list[Message] = []
@@ -119,6 +122,8 @@ class FeedCursor:
                     self.position = run.next_transaction_id
             elif isinstance(message, MountResponse | FeedSuspended):
                 replies += self._hear(message)
+            elif isinstance(message, Denied):
+                raise denial_error(message)
         return runs, replies
 
     def _hear(self, message: MountResponse | FeedSuspended) -> list[Message]:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from waltz.connections.denial_errors import denial_error
 from waltz.errors import NotFoundError, RemoteProtocolError, UnavailableError
 from waltz.limits import (
     READER_BLOCK_BYTES_MAX,
@@ -28,6 +29,7 @@ from waltz.types import (
     following_number,
 )
 from waltz.wire.batch_protocol import HeaderBlock, HeadersRequest, ReadRequest, RecordBlock
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.header_columns import HeaderColumns
 from waltz.wire.message import Message
 
@@ -107,7 +109,7 @@ class BlockCursor:
         """Return the records that are next, or their headers.
 
         Raises NotFoundError: the log ends before `end`. UnavailableError: the server cannot read.
-        RemoteProtocolError: an answer to nothing that was asked.
+        RemoteProtocolError: an answer to nothing that was asked. PermissionDeniedError.
         """
         for message in messages:
             if isinstance(message, RecordBlock) and self._with_data:
@@ -117,6 +119,8 @@ class BlockCursor:
                     self._rows = min(max(1, fitting), READER_BLOCK_ROWS_MAX)
             elif isinstance(message, HeaderBlock) and not self._with_data:
                 self._take(message, message.headers)
+            elif isinstance(message, Denied):
+                raise denial_error(message)
         found = []
         while (batch := self._arrived.pop(self.position, None)) is not None:
             self.position = batch.next_transaction_id

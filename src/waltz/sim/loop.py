@@ -110,7 +110,7 @@ class SimulatedHandle(asyncio.TimerHandle):
     def when(self) -> NoReturn:
         """Refuse: asyncio asks a handle for its time to sort its own queue only, and the simulated
         loop, which takes the place of that queue, keeps the times itself."""
-        raise NotImplementedError("the loop alone knows when")
+        raise AssertionError("the loop alone knows when")
 
 
 class _Future(asyncio.Future[Any]):

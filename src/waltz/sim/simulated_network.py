@@ -547,6 +547,9 @@ class _Pipe:
 class _End(Connection):
     """One side's connection."""
 
+    is_encrypted = False
+    token = ""
+
     def __init__(
         self, link: _Link, incoming: _Pipe, outgoing: _Pipe, peer: str, *, is_accepted: bool
     ) -> None:

@@ -210,6 +210,32 @@ class BulkAppends:
                 kept.append(sent.pick(~is_refused))
         self._sent = kept
 
+    def deny(self, first: int, count: int) -> list[tuple[Submission, bool]]:
+        """The server denies these, `count` from `first` on. Take out the submissions that they
+        belong to; return each, and whether other rows of it may be in the log."""
+        denied = [each.bulk for each in self._take(first, first + count)]
+        return self._take_out([each for each in self._submissions if each.bulk in denied])
+
+    def give_up(self) -> list[tuple[Submission, bool]]:
+        """Nothing is heard of the rows any more. Take out the submissions that are not in the log
+        as a whole; return each, and whether rows of it may be in the log."""
+        unfinished = [each for each in self._submissions if each.bulk and each.bulk.left]
+        taken = self._take_out(unfinished)
+        finished = self._submissions
+        self.clear()
+        self._submissions = finished
+        return taken
+
+    def _take_out(self, submissions: Sequence[Submission]) -> list[tuple[Submission, bool]]:
+        sent = [each.bulk for each in self._sent]
+        taken: list[tuple[Submission, bool]] = []
+        for submission in submissions:
+            bulk = submission.bulk
+            assert bulk is not None
+            taken.append((submission, bulk in sent or bulk.left < len(bulk.rows)))
+        self._submissions = [each for each in self._submissions if each not in submissions]
+        return taken
+
     def release(self, mark: TransactionId) -> None:
         """The client has applied up to `mark`."""
         held, self._held = self._held, []

@@ -10,7 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from waltz.errors import OperationTimeoutError, PartitionNotReadyError
+from waltz.errors import (
+    OperationTimeoutError,
+    PartitionNotReadyError,
+    PermissionDeniedError,
+)
 
 EARLY_SECONDS: Final = 1e-6
 """A timer may be this early: clocks and timers round."""
@@ -26,6 +30,8 @@ class Gate:
         self.why: Callable[[], str] = str
         self.is_mounted = False
         self.error: Exception | None = None
+        self.denied: PermissionDeniedError | None = None
+        """Why the partition is not mounted for this client; None: it is, or may be soon."""
         self.waiting: deque[Entry] = deque()
         self._room: list[None] = [None] * capacity
 
@@ -49,6 +55,13 @@ class Gate:
 
     def set_mounted(self, mounted: bool) -> None:
         self.is_mounted = mounted
+        if mounted:
+            self.denied = None
+        self._wake_all()
+
+    def deny(self, error: PermissionDeniedError) -> None:
+        """Raise `error` for each submit that waits or comes, until the partition is mounted."""
+        self.denied = error
         self._wake_all()
 
     def fail(self, error: Exception) -> None:
@@ -116,6 +129,8 @@ class Entry:
             gate.waiting.append(self)
         if gate.error is not None:
             raise gate.error
+        if gate.denied is not None:
+            raise gate.denied
         self._was_mounted = self._was_mounted or gate.is_mounted
         if self._was_mounted and (not self._needs_room or gate.take_room()):
             return None

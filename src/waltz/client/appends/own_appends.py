@@ -64,6 +64,9 @@ class OwnAppends:
         """The last sequence numbers of those that may have undecided appends."""
         self._committed: dict[TransactionId, Submission] = {}
         """Not applied yet, in order."""
+        self._before_stream = sequence_number
+        """The last sequence number before the present stream: only what was sent on it can have
+        been denied on it."""
 
     def __len__(self) -> int:
         """Return the number of undecided appends."""
@@ -84,6 +87,7 @@ class OwnAppends:
         assert not len(self)
         assert not self.batches.runs
         self.numbers.renew(client_id)
+        self._before_stream = 0
         self._batches_out.clear()
 
     def check_invariants(self) -> None:
@@ -107,7 +111,8 @@ class OwnAppends:
             elif (draft := submission.draft) is not None and submission.undecided:
                 ready.append(submission)
                 drafts.append(draft)
-                marks.append(submission.client_high_water_mark)
+                mark, chosen = submission.client_high_water_mark, draft.locks_as_of
+                marks.append(mark if chosen is None else min(mark, chosen))
         if not ready:  # they ended while they waited
             return
         first = self.numbers.take(len(ready), generation)
@@ -149,6 +154,7 @@ class OwnAppends:
 
     def lose_stream(self) -> None:
         """Nothing more can be sent on it, and its answers hold no more."""
+        self._before_stream = self.numbers.last
         self.batches.clear()
         self._batches_out.clear()
         self.held.flushes.clear()
@@ -225,6 +231,33 @@ class OwnAppends:
         """It cannot be sent as it is; return what it belongs to, if that is undecided."""
         row_of = self.rows.owner(request_id.sequence_number)
         return self.monitor.abort(request_id) or row_of
+
+    def deny(self, first: RequestId, count: int) -> list[tuple[Submission, bool]]:
+        """Take out the appends that the server says it denies, `count` from `first` on, as far as
+        they were sent on this stream and have no outcome; return what they belong to, and whether
+        something of that may be in the log nevertheless."""
+        start = max(first.sequence_number, self._before_stream + 1)
+        end = min(first.sequence_number + count, self.numbers.last + 1)
+        denied: list[tuple[Submission, bool]] = []
+        for number in range(start, end) if self.monitor.count else ():
+            submission = self.monitor.abort(first._replace(sequence_number=number))
+            if submission is not None:
+                denied.append((submission, False))
+        if self.rows.is_used and start < end and first.client_id == self.numbers.client_id:
+            denied += self.rows.deny(start, end - start)
+        return denied
+
+    def give_up(self) -> list[tuple[Submission, bool]]:
+        """Forget all that is undecided: nothing is heard of it any more. Return it, and whether it
+        may be in the log."""
+        self.batches.clear()
+        self._batches_out.clear()
+        undecided = [(each, True) for each in self.monitor.stop()]
+        self.monitor.start()
+        beaten = [each for _, each in self.held.failures]
+        undecided += [(each, False) for each in (*beaten, *self.retries)]
+        self.held, self.retries = HeldAnswers(), []
+        return undecided + self.rows.give_up()
 
     def settle(self, mark: TransactionId) -> list[Effect]:
         """Let the answers take effect whose transaction has been applied, up to `mark`, and return

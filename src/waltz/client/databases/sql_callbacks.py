@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
     from waltz.client.databases.guarded_connection import GuardedConnection
+    from waltz.client.databases.idempotency_keys import IdempotencyKeys
 
 CALLBACK_POLL_SECONDS_MIN: Final = 0.004
 CALLBACK_POLL_SECONDS_MAX: Final = 0.02
@@ -98,6 +99,8 @@ class SqlCallbacks(WaltzClientCallbacks):
     Next to the mark is the history that it belongs to, at first the cluster's key: a database that
     has followed one cluster is refused for another one, before anything is applied.
 
+    With `keys` the idempotency keys of transactions are noted where `apply` makes its changes.
+
     With `on_apply_failure="park"` a transaction that cannot be applied goes into a table of its
     own, `waltz_parked`, in the database transaction in which the mark passes it.
 
@@ -111,7 +114,9 @@ class SqlCallbacks(WaltzClientCallbacks):
         table_name: str = MARKS_TABLE,
         preferred_partitions: Collection[int] | None = None,
         patience_seconds: float = CALLBACK_PATIENCE_SECONDS,
+        keys: IdempotencyKeys | None = None,
     ) -> None:
+        """Does not connect yet. Raises LocalProtocolError: the keys are of another engine."""
         import sqlalchemy
 
         from waltz.client.databases.sql_tables import marks_table
@@ -126,6 +131,12 @@ class SqlCallbacks(WaltzClientCallbacks):
         self._patience_seconds = patience_seconds
         self._progress_by_partition: dict[PartitionId, _Progress] = {}
         self._seen: dict[PartitionId, TransactionId] = {}
+        if keys is not None and keys.engine is not engine:
+            raise LocalProtocolError(
+                "the idempotency keys are in another database, or of another engine: they are noted"
+                " in the database transaction that applies; give both one engine"
+            )
+        self._keys = keys
 
     @abstractmethod
     def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
@@ -157,6 +168,8 @@ class SqlCallbacks(WaltzClientCallbacks):
         try:
             if not self._table_is_ready:
                 make_marks_ready(self.table, self.engine)
+                if self._keys is not None:
+                    self._keys.create_table()
                 self._table_is_ready = True
             mark = self._stored_or_new(partition_id)
             self._apply_again(partition_id)
@@ -218,13 +231,19 @@ class SqlCallbacks(WaltzClientCallbacks):
         partition_id, number = transaction.partition_id, transaction.transaction_id
         _ = transaction.data  # fetched here, so that the database transaction does not wait for it
         progress = self._progress_of(partition_id)
+
+        def park(connection: GuardedConnection) -> None:
+            parked.add(connection, transaction, one_line(error))
+            if self._keys is not None:
+                self._keys.note(connection, [transaction])
+
         with _Retrying(progress):
             parked.create(self.engine)
             self._change_guarded(
                 partition_id,
                 TransactionId(number - 1),
                 number,
-                lambda connection: parked.add(connection, transaction, one_line(error)),
+                park,
             )
             self._read_mark(partition_id)  # also if another process was faster
 
@@ -277,6 +296,8 @@ class SqlCallbacks(WaltzClientCallbacks):
                 raise PostponedError(
                     f"partition {partition_id} is left to another process", pause, mark
                 )
+        if self._keys is not None:
+            return rest
         return [each for each in rest if self.wants_data(each)]
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
@@ -308,6 +329,8 @@ class SqlCallbacks(WaltzClientCallbacks):
         """
 
         def apply(connection: GuardedConnection) -> None:
+            if self._keys is not None:
+                self._keys.note(connection, rest)
             with connection.guarded():
                 self.apply(connection, rest)
 

@@ -43,8 +43,14 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.client.transaction import Transaction
 from waltz.cluster.histories import Histories
-from waltz.errors import ClientClosedError, HistoryChangedError, PostponedError, WaltzError
-from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN
+from waltz.errors import (
+    ClientClosedError,
+    HistoryChangedError,
+    PermissionDeniedError,
+    PostponedError,
+    WaltzError,
+)
+from waltz.limits import APPLY_RETRY_SECONDS_MAX, APPLY_RETRY_SECONDS_MIN, DENIED_SECONDS
 from waltz.types import NOTHING, PartitionId, TransactionId
 
 if TYPE_CHECKING:
@@ -65,9 +71,11 @@ class Application:
         answer: Callable[[Applied | HighWaterMarkLoaded | PartitionClosed], None],
         note_stall: Callable[[], None],
         give_up: Callable[[Exception], None],
+        deny: Callable[[PermissionDeniedError], None],
     ) -> None:
         """`answer` tells the partition's machine; `note_stall` is called when an attempt to apply
-        has failed; `give_up` ends the partition."""
+        has failed; `give_up` ends the partition; `deny` is called when a server denies an answer
+        about it."""
         self.high_water_mark = NOTHING
         self.history: UUID | None = None
         """The history that the application keeps with its mark, as far as it keeps one."""
@@ -90,6 +98,7 @@ class Application:
         self._answer = answer
         self._note_stall = note_stall
         self._give_up = give_up
+        self._deny = deny
         self._loading = False
         self.idle = asyncio.Event()
         """Set while no callback of the partition is running."""
@@ -153,8 +162,7 @@ class Application:
             if mark is None:
                 mark = self.high_water_mark
                 if from_end:
-                    asking = services.requests.high_water_mark(partition_id)
-                    mark = await self._waiting.unless_ended(asking)
+                    mark = await self._end_of_log()
         except WaltzError as error:
             if self._waiting.is_end(error):
                 return
@@ -166,6 +174,17 @@ class Application:
         self.high_water_mark = max(self.high_water_mark, TransactionId(mark))
         self._answer(HighWaterMarkLoaded(TransactionId(mark)))
         self._waiting.tell_applied(TransactionId(mark))
+
+    async def _end_of_log(self) -> TransactionId:
+        """Ask where the log ends until a server says so. Raises what the partition ends with."""
+        while True:
+            try:
+                asking = self._services.requests.high_water_mark(self._partition_id)
+                return await self._waiting.unless_ended(asking)
+            except PermissionDeniedError as error:
+                self._deny(error)
+                await asyncio.sleep(DENIED_SECONDS)
+                self._waiting.grant()
 
     def check_history(self, histories: Histories, through: TransactionId) -> None:
         """Raises HistoryChangedError: the log with these histories has others in the place of
@@ -249,7 +268,7 @@ class Application:
             services.options.on_apply_failure is not OnApplyFailure.PARK
             or park is None
             or error is None
-            or isinstance(error, PostponedError)
+            or isinstance(error, PostponedError | PermissionDeniedError)
             or not self._failed.will_be_enough(outcome)
         ):
             return outcome
@@ -306,6 +325,9 @@ class Application:
         if isinstance(error, PostponedError):
             logger.debug("apply_postponed partition=%d reason=%s", self._partition_id, error)
             return error.delay_seconds
+        if isinstance(error, PermissionDeniedError):
+            logger.warning("apply_denied partition=%d error=%s", self._partition_id, error)
+            return DENIED_SECONDS
         if isinstance(error, HistoryChangedError):
             self._services.end(error)
         services, failed = self._services, self._failed
@@ -343,7 +365,10 @@ class Application:
         missing = [each for each in chosen if not each.has_data]
         wanted = [each.transaction_id for each in missing]
         asking = services.requests.fetch(self._partition_id, wanted)
-        bodies = await self._waiting.unless_ended(asking)
+        try:
+            bodies = await self._waiting.unless_ended(asking)
+        except PermissionDeniedError as error:
+            return ApplyOutcome(self.high_water_mark, error)
         for transaction, data in zip(missing, bodies, strict=True):
             transaction.provide_data(data)
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from waltz.client.appends.own_appends import OwnAppends
 from waltz.client.appends.submission import Submission
@@ -40,7 +40,8 @@ from waltz.client.partitions.client_partition_events import (
 from waltz.client.partitions.mounting import Mounting, PartitionPhase
 from waltz.client.partitions.outcome_questions import OutcomeQuestions, OutcomeRefused
 from waltz.client.partitions.partition_feed import FEED_BUFFER_TRANSACTIONS_MAX, PartitionFeed
-from waltz.errors import LocalProtocolError
+from waltz.connections.denial_errors import as_kind, denial_error
+from waltz.errors import LocalProtocolError, PermissionLostError
 from waltz.limits import (
     APPLY_TRANSACTIONS_MAX,
     CLIENT_AHEAD_SECONDS,
@@ -54,6 +55,7 @@ from waltz.types import (
     TransactionId,
 )
 from waltz.wire.batch_protocol import (
+    AppendBatch,
     AppendRejected,
     DataWanted,
     FeedBatch,
@@ -66,7 +68,13 @@ from waltz.wire.client_protocol import (
     MountRequest,
     MountResponse,
 )
+from waltz.wire.denial_protocol import Denied
 from waltz.wire.message import Message
+
+SENT_BEFORE: Final = (
+    "what was sent before has no outcome yet, and may be in the log: ask for the outcome once the"
+    " partition is granted again"
+)
 
 
 class ClientPartition:
@@ -271,6 +279,8 @@ class ClientPartition:
         must_wait = not is_mounted or self._waiting or self._held
         if must_wait or not self.own.has_room(len(submissions)):
             self._waiting.extend(submissions)
+            if self.mounting.phase is PartitionPhase.DENIED:
+                self._fail_waiting()
             return
         if len(submissions) > (left := self.own.numbers.left):
             submissions = [*submissions]
@@ -357,12 +367,39 @@ class ClientPartition:
                     self._told_mark = max(self._told_mark, message.transaction_id)
                 self.own.hear(message, now)
                 self._settle()
+            case Denied():
+                self._hear_denial(message, now)
             case OutcomeResponse():
                 known = self._questions.receive(message, now)
                 if known is not None:
                     self._effects.append(known)
             case _:
                 raise AssertionError(f"{type(message).__name__} is for no partition of a client")
+
+    def _hear_denial(self, message: Denied, now: float) -> None:
+        """Give up the appends that were denied, or everything until the partition is granted."""
+        error = denial_error(message)
+        if message.request_code == AppendBatch.CODE:
+            denied = self.own.deny(message.request_id, message.count)
+        else:
+            effects = self.mounting.deny(error, now)
+            if not effects:
+                return
+            self._effects += effects
+            self._nudge_at = None
+            denied = self.own.give_up()
+            self._fail_waiting()
+        for submission, may_be_written in denied:
+            failed = as_kind(PermissionLostError, error, SENT_BEFORE) if may_be_written else error
+            self._effects.append(FailSubmission(submission, failed))
+        self._settle()
+
+    def _fail_waiting(self) -> None:
+        """Fail what is not sent, for the partition is denied."""
+        error = self.mounting.denied
+        assert error is not None
+        self._effects += [FailSubmission(each, error) for each in self._waiting]
+        self._waiting.clear()
 
     def _fail(self, event: AppendRefused) -> None:
         refused = self.own.refuse(event.request_id)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import Bulk
 from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeRefused
-from waltz.errors import LocalProtocolError
+from waltz.errors import LocalProtocolError, PermissionDeniedError
 from waltz.types import ClientId, Generation, RequestId, TransactionId
 from waltz.wire.client_protocol import MountState
 from waltz.wire.fed import FedRuns
@@ -177,10 +177,10 @@ class RetrySubmissions:
 
 @dataclass(frozen=True, slots=True)
 class FailSubmission:
-    """Give this one up: it was not sent and never can be."""
+    """Give this one up: it was not sent and never can be, or the server denies it."""
 
     submission: Submission
-    error: LocalProtocolError
+    error: LocalProtocolError | PermissionDeniedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,14 @@ class AheadSuspected:
 
 
 @dataclass(frozen=True, slots=True)
+class MountDenied:
+    """The server's policy denies the partition to this client; the mount is asked for again later,
+    and on the next stream."""
+
+    error: PermissionDeniedError
+
+
+@dataclass(frozen=True, slots=True)
 class MountChanged:
     """Whether submits may go on. CLIENT_AHEAD is for good (CI-12); None is not mounted."""
 
@@ -225,6 +233,7 @@ Effect: TypeAlias = (
     | ClientIdRunsOut
     | AppendsSettled
     | AheadSuspected
+    | MountDenied
     | MountChanged
     | OutcomeKnown
     | OutcomeRefused

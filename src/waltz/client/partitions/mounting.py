@@ -9,8 +9,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import assert_never
 
-from waltz.client.partitions.client_partition_events import AheadSuspected, MountChanged
-from waltz.limits import MOUNT_SECONDS_MAX, NOT_READY_SECONDS_MAX, NOT_READY_SECONDS_MIN
+from waltz.client.partitions.client_partition_events import (
+    AheadSuspected,
+    MountChanged,
+    MountDenied,
+)
+from waltz.errors import PermissionDeniedError
+from waltz.limits import (
+    DENIED_SECONDS,
+    MOUNT_SECONDS_MAX,
+    NOT_READY_SECONDS_MAX,
+    NOT_READY_SECONDS_MIN,
+)
 from waltz.types import RequestId, TransactionId
 from waltz.wire.client_protocol import MountResponse, MountState
 
@@ -21,6 +31,7 @@ class PartitionPhase(Enum):
     MOUNTING = "mount request sent"
     NOT_READY = "the server was not ready; asked again soon"
     MOUNTED = "mounted"
+    DENIED = "the server's policy denies the partition; asked again later"
     AHEAD = "the application has applied more than the log holds"
     CLOSED = "closed"
 
@@ -40,6 +51,8 @@ class Mounting:
         self._not_ready_seconds = NOT_READY_SECONDS_MIN
         self._ahead_seconds_max = ahead_seconds_max
         self._ahead_since: float | None = None
+        self.denied: PermissionDeniedError | None = None
+        """Why the last mount request with an answer was denied; None: it was not."""
 
     @property
     def is_over(self) -> bool:
@@ -66,6 +79,7 @@ class Mounting:
         match response.state:
             case MountState.READY:
                 self.phase = PartitionPhase.MOUNTED
+                self.denied = None
                 self.at = self._ahead_since = None
                 return [MountChanged(MountState.READY)]
             case MountState.NOT_READY:
@@ -91,6 +105,16 @@ class Mounting:
         self.phase = PartitionPhase.NOT_READY
         self.at = now + self._not_ready_seconds
         self._not_ready_seconds = min(2 * self._not_ready_seconds, NOT_READY_SECONDS_MAX)
+
+    def deny(self, error: PermissionDeniedError, now: float) -> list[MountChanged | MountDenied]:
+        """The server does not mount the partition for this client, or no longer."""
+        if self.request_id is None or self.is_over:
+            return []  # heard already, or said before there was a mount
+        was_mounted = self.phase is PartitionPhase.MOUNTED
+        self.phase, self.denied, self.request_id = PartitionPhase.DENIED, error, None
+        self.at = now + DENIED_SECONDS
+        self._ahead_since = None
+        return [*([MountChanged(None)] if was_mounted else ()), MountDenied(error)]
 
     def lose_stream(self) -> list[MountChanged]:
         effects = [MountChanged(None)] if self.phase is PartitionPhase.MOUNTED else []

@@ -31,6 +31,7 @@ from waltz.client.partitions.client_partition_events import (
     FailSubmission,
     LoadHighWaterMark,
     MountChanged,
+    MountDenied,
     ReleaseRoom,
     RetrySubmissions,
     SendMessages,
@@ -41,7 +42,12 @@ from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.cluster.histories import Histories, ahead
 from waltz.connections.requests_shell import Requests
 from waltz.connections.tasks_shell import Tasks
-from waltz.errors import ClientAheadError, LocalProtocolError, PartitionBlockedError
+from waltz.errors import (
+    ClientAheadError,
+    LocalProtocolError,
+    PartitionBlockedError,
+    PermissionDeniedError,
+)
 from waltz.host import Host
 from waltz.limits import CLIENT_MAILBOX_EVENTS_MAX
 from waltz.machine_shell import Mailbox, run
@@ -132,6 +138,7 @@ class PartitionRunner:
             answer=self.mailbox.put,
             note_stall=self._room.set,
             give_up=self._give_up,
+            deny=self._note_denial,
         )
 
     def start(self) -> None:
@@ -160,6 +167,11 @@ class PartitionRunner:
         return self.waiting.error is not None or self.machine.closed
 
     @property
+    def denied(self) -> PermissionDeniedError | None:
+        """Why the partition is denied to this client; None: it is granted, as far as is known."""
+        return self.gate.denied
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing is undecided that was sent under the present client ID, and nothing is
         sent under it any more."""
@@ -173,6 +185,7 @@ class PartitionRunner:
         return ClientPartitionMetrics(
             partition_id=self.partition_id,
             is_mounted=self.gate.is_mounted,
+            is_denied=self.denied is not None,
             applied_mark=applied if is_known else None,
             known_mark=max(applied, machine.known_mark, self.told_mark) if is_known else None,
             applied=application.applied_count,
@@ -221,10 +234,19 @@ class PartitionRunner:
                 services.see_to_client_id(effect)
             case MountChanged() | AheadSuspected():
                 self._note_mount(effect)
+            case MountDenied(error):
+                self._note_denial(error)
             case OutcomeKnown() | OutcomeRefused():
                 self.waiting.tell_outcome(effect)
             case _:
                 assert_never(effect)
+
+    def _note_denial(self, error: PermissionDeniedError) -> None:
+        """Let what waits for the partition wait no longer; it is asked for again later."""
+        if self.denied is None:
+            logger.warning("partition_denied partition=%d error=%s", self.partition_id, error)
+        self.gate.deny(error)
+        self.waiting.deny(error)
 
     def _note_mount(self, effect: MountChanged | AheadSuspected) -> None:
         """Tell of the mount; end the partition if its mark is beyond the log for good."""
@@ -238,6 +260,10 @@ class PartitionRunner:
             return
         state = effect.state
         logger.info("mount_changed partition=%d state=%s", self.partition_id, state)
+        if state is MountState.READY:
+            if self.denied is not None:
+                logger.info("partition_granted partition=%d", self.partition_id)
+            self.waiting.grant()
         self.gate.set_mounted(state is MountState.READY)
         self._services.mounted(self.partition_id, state is MountState.READY)
         self._services.applying(self.partition_id)

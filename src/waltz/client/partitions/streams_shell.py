@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from waltz.client.partitions.client_partition_events import Received, StreamLost, StreamOpened
 from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.errors import RemoteProtocolError
 from waltz.types import PartitionId
+from waltz.wire.denial_protocol import NO_PARTITION
 from waltz.wire.message import Audience, Message
+
+HEARD: Final = (Audience.STREAM, Audience.REQUESTER)
 
 
 class StreamSide:
@@ -47,10 +51,14 @@ class StreamSide:
         """Raises RemoteProtocolError: a message that is for no partition of a client."""
         runs: dict[PartitionId, list[Message]] = {}
         for message in messages:
-            if message.AUDIENCE is not Audience.STREAM:
+            if message.AUDIENCE not in HEARD:
                 raise RemoteProtocolError(f"{type(message).__name__} on a stream connection")
             partition_id = message.partition_id  # type: ignore[attr-defined]
-            if partition_id in runs:
+            if partition_id == NO_PARTITION:  # the connection as a whole is denied
+                for each, attached in self._attached.items():
+                    if attached.connection_sequence == connection_sequence:
+                        runs.setdefault(each, []).append(message)
+            elif partition_id in runs:
                 runs[partition_id].append(message)
             else:
                 runs[partition_id] = [message]

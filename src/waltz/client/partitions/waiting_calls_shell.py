@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from waltz.client.partitions.client_partition_events import OutcomeWanted
 from waltz.client.partitions.outcome_questions import OutcomeKnown, OutcomeRefused
-from waltz.errors import ClientClosedError
+from waltz.errors import ClientClosedError, PermissionDeniedError
 from waltz.types import RequestId, TransactionId
 
 T = TypeVar("T")
@@ -23,6 +23,8 @@ class WaitingCalls:
     def __init__(self, ask: Callable[[OutcomeWanted], None]) -> None:
         self.error: Exception | None = None
         """Why nothing more is applied here and no question is answered; None: both go on."""
+        self.denied: PermissionDeniedError | None = None
+        """Why no server answers for the partition; None: one does, or may soon."""
         self._ask = ask
         self._applied_through: TransactionId | None = None
         """The last transaction that `tell_applied` told of; the machine learns of it later."""
@@ -32,9 +34,10 @@ class WaitingCalls:
         """Questions to servers that end with the partition."""
 
     def check_open(self) -> None:
-        """Raises what the partition has ended with."""
-        if self.error is not None:
-            raise self.error
+        """Raises what the partition has ended with, or why it is denied."""
+        error = self.error or self.denied
+        if error is not None:
+            raise error
 
     def is_end(self, error: Exception) -> bool:
         """Return whether `error` is the end of the client or of the partition."""
@@ -45,7 +48,7 @@ class WaitingCalls:
 
         Raises what `question` raises, or what the partition ends with before there is an answer.
         """
-        if self.error is not None:
+        if self.error is not None or self.denied is not None:
             question.close()
         self.check_open()
         asking = asyncio.create_task(question)
@@ -126,6 +129,18 @@ class WaitingCalls:
     def end(self, error: Exception) -> None:
         """End all calls with `error`, open ones and later ones: no answer will come."""
         self.error = self.error or error
+        self._fail_all(error)
+
+    def deny(self, error: PermissionDeniedError) -> None:
+        """End all calls with `error`, open ones and later ones, until `grant`."""
+        self.denied = error
+        self._fail_all(error)
+
+    def grant(self) -> None:
+        """Let calls wait again."""
+        self.denied = None
+
+    def _fail_all(self, error: Exception) -> None:
         for asking in self._asking:
             asking.cancel()
         self.fail_applied(error)

@@ -192,26 +192,35 @@ class SimulatedClient:
             instance=self.application.instance,
             is_consumer=self.plan.is_consumer,
         )
-        process = PROCESS.get()
+        process, now = PROCESS.get(), asyncio.get_running_loop().time
+        closes_at = now()
         try:
-            async with (
-                AsyncWaltzClient(host, self.application, options) as client,
-                asyncio.TaskGroup() as group,
-            ):
-                if self._waits:
-                    waits = Waits(client, self.application, self._field.peace, self._waiting)
-                    group.create_task(waits.run(leaves=options.partitions is not None))
-                transfers = self._transfers(client)
-                if transfers is not None:
-                    group.create_task(transfers.collect())
-                await self._submit_all(client, transfers)
-                await self._field.peace.wait()
+            async with AsyncWaltzClient(host, self.application, options) as client:
+                try:
+                    await self._use(client, leaves=options.partitions is not None)
+                finally:
+                    closes_at = now()
         finally:
-            # A closed client has reported everything it had accepted; contexts that waited for room
-            # never left. The contexts of a dead process are finalized at some time, which says
-            # nothing.
+            # A closed client has reported everything it had accepted, unless it had no time left,
+            # as after a pause; contexts that waited for room never left. The contexts of a dead
+            # process are finalized at some time, which says nothing.
             if not process.dead:
-                self.application.history.abandon(self.application.name, ContextVerdict.UNWRITTEN)
+                is_late = now() >= closes_at + options.close_seconds_max
+                self.application.history.abandon(
+                    self.application.name,
+                    ContextVerdict.LOST if is_late else ContextVerdict.UNWRITTEN,
+                )
+
+    async def _use(self, client: AsyncWaltzClient, *, leaves: bool) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._waits:
+                waits = Waits(client, self.application, self._field.peace, self._waiting)
+                group.create_task(waits.run(leaves=leaves))
+            transfers = self._transfers(client)
+            if transfers is not None:
+                group.create_task(transfers.collect())
+            await self._submit_all(client, transfers)
+            await self._field.peace.wait()
 
     def _transfers(self, client: AsyncWaltzClient) -> Transfers | None:
         """Return the transfers of this life; None if the client makes none."""

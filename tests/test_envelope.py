@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz.client.envelope import MAGIC, NAMES_BYTES_MAX, enclosed, opened, payload
 from waltz.client.transaction import (
     BytesSerializer,
     JsonSerializer,
@@ -14,6 +13,7 @@ from waltz.client.transaction import (
     Serializer,
     StringSerializer,
 )
+from waltz.envelope import MAGIC, NAMES_BYTES_MAX, enclosed, opened, payload
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
