@@ -1,0 +1,1 @@
+"""A bridge: posts the transactions of a cluster to a webhook, at least once and in order."""
