@@ -1,12 +1,13 @@
 """A pipeline of tables as a program of its own, to be killed: it takes in what the log has.
 
-python -m tests.spark.killed_pipeline COORDINATOR DIRECTORY FORMAT
+python -m tests.spark.killed_pipeline COORDINATOR DIRECTORY FORMAT [TABLE...]
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.spark.short_sessions import SHORT_LIVED
@@ -20,15 +21,19 @@ pipeline: tables
 cluster: {cluster}
 target: {kind}:tables
 transactionsPerBatch: 150
-buckets: 4
-tables:
+"""
+TABLES = {
+    "texts": """
   texts:
-    keys: {{text: cast(data as string)}}
-    measures: {{count: count(*), headers: sum(header), latest: last(header)}}
+    keys: {text: cast(data as string)}
+    measures: {count: count(*), headers: sum(header), latest: last(header)}
+""",
+    "headers": """
   headers:
     keys: [header]
-    measures: {{count: count(*), greatest: max(cast(data as string))}}
-"""
+    measures: {count: count(*), greatest: max(cast(data as string))}
+""",
+}
 OPTIONS = {
     "spark.master": "local[2,4]",
     "spark.sql.shuffle.partitions": "2",
@@ -36,16 +41,23 @@ OPTIONS = {
 }
 
 
-def defined(coordinator: str, directory: Path, kind: str) -> PipelineDefinition:
-    return parse_definition(FILE.format(cluster=coordinator, kind=kind), directory=directory)
+def defined(
+    coordinator: str, directory: Path, kind: str, tables: Sequence[str] = ()
+) -> PipelineDefinition:
+    """Return the definition; no names of tables: all of them."""
+    text = FILE.format(cluster=coordinator, kind=kind)
+    text += "" if kind == "sqlite" else "buckets: 4\n"
+    text += "tables:" + "".join(TABLES[each] for each in tables or TABLES)
+    return parse_definition(text, directory=directory)
 
 
-def main(coordinator: str, directory: Path, kind: str) -> None:
+def main(coordinator: str, directory: Path, kind: str, *tables: str) -> None:
     spark = spark_session("killed", **OPTIONS)
+    definition = defined(coordinator, directory, kind, tables)
     while True:
-        take_in(spark, LogAccess(coordinator), defined(coordinator, directory, kind))
+        take_in(spark, LogAccess(coordinator), definition)
         time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

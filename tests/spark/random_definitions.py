@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 import waltz
+from tests.spark.duck import opened_duck
 from tests.spark.proofs import proof_ground
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
+from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind, parse_definition
 from waltz.spark.pipelines.derived import batch_of
 from waltz.spark.pipelines.frames import decoded, judged_layouts, read_log
 from waltz.spark.pipelines.open_tables import open_tables
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONS: Final = 60
 TABLES_AT_ONCE: Final = 25
+LAKES: Final[tuple[TargetKind, ...]] = ("delta", "iceberg")
 
 FIELDS: Final = {
     "a": "bigint",
@@ -286,6 +290,28 @@ def _taken_in(
         return [set(store.rows(each)) for each in layouts]
 
 
+def digest_of(rows: Iterable[tuple[Any, ...]]) -> str:
+    """Return what two tables share if they have the same rows, of the same types."""
+    return sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()
+
+
+def unequal_files(database: Path, lakes: Sequence[Path], layouts: Sequence[Layout]) -> list[str]:
+    """Compare each table of a database of SQLite with the files of other formats, as DuckDB reads
+    them; return what differs."""
+    faults = []
+    with closing(sqlite3.connect(database)) as tables, opened_duck() as duck:
+        for layout in layouts:
+            name, columns = layout.definition.name, [each.name for each in layout.columns]
+            names = ", ".join(f'"{each}"' for each in columns)
+            wanted = digest_of(tables.execute(f'SELECT {names} FROM "{name}"'))
+            faults += [
+                f"table {name} in {lake} is not that of {database}"
+                for lake in lakes
+                if digest_of(duck.rows(lake / name, columns)) != wanted
+            ]
+    return faults
+
+
 QUICK: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -345,10 +371,13 @@ def _faults_of_definitions(
         layouts = judged_layouts(spark, definition.tables)
         batches = list(random_batches(ends, random))
         apart = _taken_in(spark, definition, layouts, key, iter(batches))
-        delta = replace(
-            definition, target=directory / f"delta-{first}", target_kind="delta", buckets=2
+        delta, iceberg = (
+            replace(definition, target=directory / f"{kind}-{first}", target_kind=kind, buckets=2)
+            for kind in LAKES
         )
-        in_delta = _taken_in(spark, delta, layouts, key, iter(batches))
+        in_delta, in_iceberg = (
+            _taken_in(spark, each, layouts, key, iter(batches)) for each in (delta, iceberg)
+        )
         at_once = replace(definition, target=directory / f"one-{first}.db")
         together = _taken_in(spark, at_once, layouts, key, iter([whole]))
         for number, table in enumerate(tables):
@@ -357,13 +386,15 @@ def _faults_of_definitions(
                 ("batches", apart[number]),
                 ("one batch", together[number]),
                 ("batches of a Delta table", in_delta[number]),
+                ("batches of an Iceberg table", in_iceberg[number]),
             ):
                 if found != expected:
                     faults.append(
                         f"{table.written()} in {name}: {sorted(map(str, found - expected))[:2]}"
                         f" instead of {sorted(map(str, expected - found))[:2]}"
                     )
-        for each in (definition, delta):
+        faults += unequal_files(definition.target, (delta.target, iceberg.target), layouts)
+        for each in (definition, delta, iceberg):
             faults += map(str, verify(spark, LogAccess(cluster), each).differences)
         print(f"{first + len(tables)} definitions, {len(faults)} differences", file=sys.stderr)
     return faults

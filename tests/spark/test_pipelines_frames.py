@@ -5,10 +5,19 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 
+from waltz.envelope import enclosed, payload
 from waltz.errors import CorruptionError
-from waltz.spark.pipelines.frames import PRUNING, collected, grouped, kept
+from waltz.spark.pipelines.frames import (
+    PRUNING,
+    WITHOUT_ENVELOPE,
+    collected,
+    decoded,
+    grouped,
+    kept,
+)
 from waltz.spark.pipelines.tables import TableDefinition, parse_tables
 
 if TYPE_CHECKING:
@@ -68,6 +77,30 @@ def test_times_are_texts_of_utc_in_the_order_of_the_times(spark: SparkSession) -
         assert [row for (row,) in database.execute("SELECT at FROM t ORDER BY at")] == [
             row[0] for row in rows
         ]
+
+
+def test_data_is_decoded_without_its_envelope(spark: SparkSession) -> None:
+    whole = enclosed({"idempotency-key": "7f" * 32}, b'{"x": 1}')
+    odd = [
+        *(whole[:length] for length in (0, 1, 3, 4, 6, 7, 9, 50, len(whole) - 9, len(whole) - 8)),
+        *(whole[:place] + b"\x00" + whole[place + 1 :] for place in (0, 4, 5, 6, 40, 90, 95)),
+        whole[:5] + b"\xff\xff" + whole[7:],
+        enclosed({}, b""), enclosed({"a": "b" * 1000}, b"x" * 70_000), enclosed({}, whole),
+        b'{"x": 1}', b"\xc1WZT", b"\x00" * 20,
+    ]  # fmt: skip
+    rows = spark.createDataFrame(
+        [(number, each) for number, each in enumerate(odd)], "n int, data binary"
+    )
+    found = rows.selectExpr("n", f"{WITHOUT_ENVELOPE} AS data").orderBy("n").collect()
+    assert [bytes(row.data) for row in found] == [payload(each) for each in odd]
+    decode = {"fields": {"x": "bigint"}, "schemas": {0: "json", 6: "msgpack"}}
+    packed = enclosed({"a": "b"}, msgpack.packb({"x": 2}))
+    log = spark.createDataFrame(
+        [(0, 0, "r", 0, whole), (0, 1, "r", 6, packed)],
+        "partition int, transaction_id bigint, request_id string, header int, data binary",
+    )
+    tables = parse_tables({"t": {"keys": {"k": "x"}, "measures": {"n": "count(*)"}}}, decode)
+    assert [row.x for row in decoded(log, tables).orderBy("transaction_id").collect()] == [1, 2]
 
 
 def test_what_has_no_such_text_is_named(spark: SparkSession) -> None:

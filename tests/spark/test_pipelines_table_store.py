@@ -127,6 +127,9 @@ def test_tables_made_anew_take_the_old_ones_place_at_once(
     assert [row[0] for row in contents(store.path)] == ["new"]
     store.expect(CLUSTER, "another definition")
     assert store.marks() == {0: 9}
+    with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*was replaced meanwhile"):
+        store.add(batch([("new", 0, 1, 0, 9)], [ranged(9, 10)]))
+    store.prepare(CLUSTER, "another definition", LAYOUTS)
     store.add(batch([("new", 0, 1, 0, 9)], [ranged(9, 10)]))  # keys still tell rows apart
     assert len(contents(store.path)) == 1
 

@@ -196,6 +196,12 @@ def test_files_for_tls_are_named_together() -> None:
     assert parse_options({**CLUSTER, **files}).tls == TlsSettings(
         "me.pem", "me.key", authorities="ca.pem"
     )
+    token = {"tlsCa": "ca.pem", "tokenFile": "token"}
+    assert parse_options({**CLUSTER, **token}).tls == TlsSettings(
+        authorities="ca.pem", token_file="token"
+    )
+    with pytest.raises(ConfigurationError, match="WALTZ-1003 option tokenFile needs tlsCa"):
+        parse_options({**CLUSTER, "tokenFile": "token"})
     for half in ({"tlsCert": "me.pem"}, {"tlsCa": "ca.pem", "tlsKey": "me.key"}):
         with pytest.raises(ConfigurationError, match="WALTZ-1003 option tlsCert needs tlsCa"):
             parse_options({**CLUSTER, **half})

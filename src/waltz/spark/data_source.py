@@ -36,7 +36,7 @@ class WaltzDataSource(DataSource):
     `headers`, `data`
     (false: without it), `serializer`, `undecodable`, `failOnDataLoss`,
     `maxTransactionsPerTrigger`, `maxBytesPerTrigger` (of a stream), `minPartitions`,
-    `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey` (PEM files). A schema of some of
+    `rowsPerBatch`, and `tlsCa`, `tlsCert`, `tlsKey` (PEM files), `tokenFile`. A schema of some of
     the columns is honoured: what is not asked for does not cross into Spark.
     """
 

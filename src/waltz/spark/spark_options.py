@@ -53,6 +53,7 @@ OPTIONS: Final = (
     "tlsCa",
     "tlsCert",
     "tlsKey",
+    "tokenFile",
 )
 BATCH_ONLY: Final = ("path",)
 STREAM_ONLY: Final = (
@@ -352,7 +353,7 @@ def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
     path = given.get("configFile")
     if path is None:
         return given, _tls(given)
-    for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey"):
+    for name in ("cluster", "path", "tlsCa", "tlsCert", "tlsKey", "tokenFile"):
         if name in given:
             raise ConfigurationError(
                 f"{INVALID_OPTION} options {name} and configFile exclude each other: the file has"
@@ -376,7 +377,13 @@ def _tls(given: Mapping[str, str]) -> TlsSettings:
             f"{INVALID_OPTION} option tlsCert needs tlsCa, and tlsKey both: without CAs every peer"
             " would be trusted"
         )
-    return TlsSettings(certificate, key, authorities=authorities)
+    token_file = given.get("tokenFile")
+    if token_file and not authorities:
+        raise ConfigurationError(
+            f"{INVALID_OPTION} option tokenFile needs tlsCa: without CAs every server that answers"
+            " would be sent the token"
+        )
+    return TlsSettings(certificate, key, authorities=authorities, token_file=token_file)
 
 
 def _count(

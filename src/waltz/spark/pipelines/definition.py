@@ -19,8 +19,8 @@ from typing import Final, Literal, get_args
 
 import yaml
 
-from waltz.configuration.yaml_text import PlainLoader
 from waltz.errors import ConfigurationError
+from waltz.plain_yaml import PlainLoader
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
 from waltz.spark.pipelines.report_definition import ReportDefinition, parse_report
@@ -48,7 +48,7 @@ SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 OBJECT_STORE_URL: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
 """The URL of tables in an object store, the last part of which is a name."""
 
-TLS_KEYS: Final = ("ca", "cert", "key")
+TLS_KEYS: Final = ("ca", "cert", "key", "token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,12 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         target_kind=target_kind,
         url=url,
         partitions=parse_partitions(str(given["partitions"])) if "partitions" in given else None,
-        tls=TlsSettings(files.get("cert"), files.get("key"), authorities=files.get("ca")),
+        tls=TlsSettings(
+            files.get("cert"),
+            files.get("key"),
+            authorities=files.get("ca"),
+            token_file=files.get("token"),
+        ),
         spark={key: _spark_text(value) for key, value in spark.items()},
         tables=parse_tables(given["tables"], given.get("decode"), directory)
         if kind == "tables"

@@ -6,15 +6,21 @@ fails if another writer has made the version after the one that it was computed 
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import UUID
 
+from waltz.errors import VersionConflictError
+from waltz.spark.codes import TABLES_CONFLICT
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket, arrow_schema
 from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
 from waltz.spark.pipelines.table_files import sync
-from waltz.spark.pipelines.table_store import Layout, TableStore
+from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -27,6 +33,12 @@ BATCH_ID: Final = "waltz-batch"
 
 MARK_ID: Final = "waltz-mark-{}"
 """The application whose transaction of a table is the mark of a partition."""
+
+JOINING: Final = "CREATE TABLE waltz_joining (place TEXT NOT NULL, tables TEXT NOT NULL) STRICT"
+"""One row while tables are moved among the others: from where, and which come and go."""
+
+OLD: Final = "old."
+"""The prefix of the name of a directory of a table that has gone; no table can have it."""
 
 Files = Mapping[int, list[tuple[str, int]]]
 """Files of a table, by their buckets: paths relative to the table, and sizes in bytes."""
@@ -48,6 +60,99 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
             self.directory.rename(other.directory.with_name("old"))
             other.directory.rename(self.directory)
             sync(self.directory.parent)
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        self.settle()
+        super().prepare(cluster_key, fingerprint, layouts)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Let everything that is read in the block be of one moment, whatever runs commit.
+
+        Raises VersionConflictError: a run was stopped within a batch, or while tables joined.
+        """
+        with super().snapshot():
+            if self._joining() is not None:
+                raise VersionConflictError(
+                    f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the"
+                    " others; run the pipeline to finish it"
+                )
+            yield
+
+    def adopt(self, fresh: Self, joining: Joining) -> bool:
+        """Put the tables of `fresh` among these, planned first: a run that is killed is finished by
+        `settle`. Return False: these have more or less of the log than those by now.
+
+        Raises ConfigurationError: the decoding puts other transactions aside; CorruptionError: the
+        log was another one; VersionConflictError: another run was faster.
+        """
+        with self._locked(), self._format_errors_named():
+            if not self._is_joinable(fresh, joining):
+                return False
+            plan = (str(fresh.directory), json.dumps([joining.names, joining.dropped]))
+            with self._transaction() as database:
+                database.execute(JOINING)
+                database.execute("INSERT INTO waltz_joining VALUES (?, ?)", plan)
+                self._note_joined(database, fresh, joining)
+            self._settle()
+        return True
+
+    def settle(self) -> None:
+        """Finish what a run has begun in `adopt` and not finished."""
+        if self._joining() is not None:
+            with self._locked(), self._format_errors_named():
+                self._settle()
+
+    def _joining(self) -> tuple[Path, list[str], list[str]] | None:
+        """Return the directory with the tables that are joining these, their names, and the names
+        of those that go."""
+        with self._errors_named():
+            if not self._exists("waltz_joining"):
+                return None
+            ((place, text),) = self._rows("SELECT place, tables FROM waltz_joining")
+        names, dropped = json.loads(text)
+        return Path(place), names, dropped
+
+    def _settle(self) -> None:
+        found = self._joining()
+        if found is None:
+            return
+        place, names, dropped = found
+        number, _ = self._state()
+        for name in dropped:
+            self._put_away(name, place)
+        for name in names:
+            if not (place / name).exists():
+                continue  # it has joined before a run was killed
+            self._renumber(place / name, number)
+            self._put_away(name, place)
+            (place / name).rename(self.directory / name)
+        for each in (self.directory, place):
+            if each.exists():
+                sync(each)
+        with self._transaction() as database:
+            database.execute("DROP TABLE waltz_joining")
+
+    def _put_away(self, name: str, place: Path) -> None:
+        """Move a table, if it is there, to where it is deleted later."""
+        if (self.directory / name).exists():
+            (self.directory / name).rename(place / f"{OLD}{name}")
+
+    def _renumber(self, path: Path, number: int) -> None:
+        """Let a table say that it has as many batches as these."""
+        from deltalake import CommitProperties, DeltaTable, Transaction
+
+        table = DeltaTable(str(path))
+        if self._batches(table) == number:
+            return
+        commit = CommitProperties(
+            max_commit_retries=0, app_transactions=[Transaction(BATCH_ID, number)]
+        )
+        version = table.version() + 1
+        table.create_write_transaction(
+            [], "append", table.schema(), [BUCKET], commit_properties=commit
+        )
+        sync_log(path, version)
 
     def _conflicts(self) -> tuple[type[Exception], ...]:
         from deltalake.exceptions import CommitFailedError
@@ -166,11 +271,15 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
 
     def _sync_log(self, name: str, version: int) -> None:
         """Have the log of a table from `version` on on the disk; its files are there already."""
-        path = self.directory / name
-        log = path / LOG
-        written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
-        for file in (*written, *log.glob("_last_checkpoint"), log, path, self.directory):
-            sync(file)
+        sync_log(self.directory / name, version)
+
+
+def sync_log(path: Path, version: int) -> None:
+    """Have the log of a table in a directory from `version` on on the disk."""
+    log = path / LOG
+    written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
+    for file in (*written, *log.glob("_last_checkpoint"), log, path, path.parent):
+        sync(file)
 
 
 def _schema(layout: Layout) -> Any:

@@ -2,14 +2,15 @@
 
 The position in the log is in the database of the tables and changes with them, so a run needs no
 checkpoint. The log is read in batches; Spark decodes and groups a batch, the target joins its rows
-with the tables.
+with the tables. Tables that are new in the definition, or others than before, are derived from the
+past in a place aside, and join when they have just as much of the log as the rest.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,11 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from waltz import Histories
-from waltz.errors import CorruptionError, HistoryChangedError
-from waltz.spark.codes import DIFFERENT, HISTORY_CHANGED, UNDECODABLE
+from waltz.errors import ConfigurationError, CorruptionError, HistoryChangedError
+from waltz.spark.codes import DEFINITION_CHANGED, DIFFERENT, HISTORY_CHANGED, UNDECODABLE
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import TransactionRange, select_partitions
 from waltz.spark.pipelines.definition import PipelineDefinition
+from waltz.spark.pipelines.definition_change import (
+    DefinitionChange,
+    change_between,
+    expect_dropped,
+    former_definition,
+    part_of,
+)
 from waltz.spark.pipelines.frames import (
     CORRUPT,
     DIGEST,
@@ -33,13 +41,16 @@ from waltz.spark.pipelines.frames import (
     kept,
     read_log,
 )
-from waltz.spark.pipelines.object_store_tables import not_rebuilt
+from waltz.spark.pipelines.last_verify import remove_record
+from waltz.spark.pipelines.object_store_tables import not_joined, not_rebuilt
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.schemas import CAUSE_CHARACTERS_MAX
+from waltz.spark.pipelines.staging import held_staging, is_staged, remove_staging
 from waltz.spark.pipelines.table_store import (
     BLOCK_TRANSACTIONS,
     Batch,
     BlockFacts,
+    Joining,
     Layout,
 )
 from waltz.spark.pipelines.tables import TablesDefinition
@@ -64,6 +75,10 @@ class TablesReport:
     transactions: int
     batches: int = 0
     undecodable: int = 0
+    backfilled: tuple[str, ...] = ()
+    """Tables that were derived from the past, and have joined the others."""
+
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -186,13 +201,28 @@ def _cause(tables: TablesDefinition, header: int, corrupt: str) -> str:
     return corrupt
 
 
+def _say_nothing(_: str) -> None:
+    pass
+
+
 def take_in(
-    spark: SparkSession, access: LogAccess, definition: PipelineDefinition, watch: Watching = NOBODY
+    spark: SparkSession,
+    access: LogAccess,
+    definition: PipelineDefinition,
+    watch: Watching = NOBODY,
+    *,
+    drop: Sequence[str] = (),
+    tell: Callable[[str], None] = _say_nothing,
 ) -> TablesReport:
     """Take in what the log has beyond the tables, which are created if missing; `watch` is told
     of each batch.
 
-    Raises ConfigurationError: the definition is wrong, or the tables are another's; NotFoundError:
+    Tables that the target does not have, or has by another definition, are derived from the
+    beginning of the log first; `tell` is told which. `drop` names all tables that the target has
+    and the definition does not.
+
+    Raises ConfigurationError: the definition is wrong, the tables are another's, or one of them is
+    no longer in the definition and not to be dropped; NotFoundError:
     the log is shorter than what was taken in; HistoryChangedError: it was restored, and has others
     in the place of some; VersionConflictError: another run was faster;
     CorruptionError: data that cannot be decoded, a database that fails.
@@ -200,7 +230,139 @@ def take_in(
     log = _open(spark, access, definition)
     watch.log_has(log.ends)
     with open_tables(definition, create=True) as store:
-        return _fill(log, store, judged_layouts(spark, log.tables), watch)
+        layouts = judged_layouts(spark, log.tables)
+        change = _joined(log, store, layouts, drop, tell)
+        report = _fill(log, store, layouts, watch)
+        return replace(report, backfilled=change.derived, dropped=change.removed)
+
+
+def _joined(
+    log: _Log,
+    store: Target,
+    layouts: Sequence[Layout],
+    drop: Sequence[str],
+    tell: Callable[[str], None],
+) -> DefinitionChange:
+    """Let the target have the tables of the definition, no more and no fewer; return what has
+    changed. A target without any is left to `_fill`. Raises as `take_in`."""
+    store.settle()
+    before = store.definition()
+    wanted = log.tables.fingerprint()
+    if before is None:
+        expect_dropped(DefinitionChange(), drop, store.place)
+        return DefinitionChange()
+    store.expect(log.cluster_key)
+    store.expect_history(log.histories)
+    change = change_between(before, wanted, store.place)
+    expect_dropped(change, drop, store.place)
+    is_whole = len(change.derived) == len(layouts)
+    if change.is_strict and not is_whole:
+        _expect_none_aside(store)
+    if not change.reads_the_past and not change.removed:
+        if change.is_rewritten:
+            store.note_definition(before, wanted)
+        if is_staged(log.definition.target):
+            with held_staging(log.definition.target) as path:
+                remove_staging(path)
+        return change
+    if log.definition.url is not None:
+        raise not_joined(log.definition.url)
+    buckets = store.buckets()
+    if store.planned():
+        _finish_batch(log, store, before)
+    with held_staging(log.definition.target) as path:
+        part = part_of(log.tables, change.derived)
+        aside = replace(
+            log, definition=replace(log.definition, target=path, buckets=buckets, tables=part)
+        )
+        joining = Joining(
+            names=change.derived,
+            dropped=change.removed,
+            before=before,
+            after=wanted,
+            is_compared=change.reads_the_past,
+            is_whole=is_whole,
+        )
+        wanted_layouts = [each for each in layouts if each.definition.name in change.derived]
+        with _staging(aside, path) as fresh:
+            while True:
+                ends = dict(store.marks()) if change.reads_the_past else {}
+                known = {} if fresh.definition() is None else fresh.marks()
+                told = _Backfill(tell, change, ends, known)
+                _fill(replace(aside, ends=ends), fresh, wanted_layouts, told)
+                # Before, not after: a run may be killed in between.
+                remove_record(log.definition.target)
+                if store.adopt(fresh, joining):
+                    break
+        remove_staging(path)
+    return change
+
+
+class _Backfill:
+    """Tells how far tables have come that are derived from the past."""
+
+    def __init__(
+        self,
+        tell: Callable[[str], None],
+        change: DefinitionChange,
+        ends: NextIds,
+        marks: Mapping[PartitionId, TransactionId],
+    ) -> None:
+        self._tell = tell
+        self._total = sum(ends.values())
+        if self._total > sum(marks.values()):
+            resumed = f", resumed at {sum(marks.values()):,}" if marks else ""
+            tell(f"{change}: reading {self._total:,} transactions of the past{resumed}")
+
+    def log_has(self, ends: NextIds) -> None:
+        """Do nothing: the end is that of the other tables."""
+
+    def took_in(self, batch: BatchSeen) -> None:
+        self._tell(f"read {sum(batch.next_ids.values()):,} of {self._total:,} transactions")
+
+
+@contextmanager
+def _staging(aside: _Log, path: Path) -> Iterator[Target]:
+    """Yield the tables at `path`, which are resumed if they are those of the definition."""
+    if path.exists():
+        with open_tables(aside.definition, create=True) as store:
+            is_ours = _is_of(store, aside)
+        if not is_ours:
+            remove_staging(path)
+    with open_tables(aside.definition, create=True) as store:
+        yield store
+
+
+def _is_of(store: Target, log: _Log) -> bool:
+    """Return whether tables may be continued with the log and its definition."""
+    made_with = store.definition()
+    if made_with is None:
+        return True
+    try:
+        store.expect(log.cluster_key)
+    except ConfigurationError:
+        return False
+    return made_with == log.tables.fingerprint()
+
+
+def _expect_none_aside(store: Target) -> None:
+    for partition, transaction_id, *_ in store.undecodable_beyond({}):
+        raise ConfigurationError(
+            f"{DEFINITION_CHANGED} {store.place} has put aside partition {partition}, transaction"
+            f" {transaction_id}, which cannot be decoded. Leave `undecodable: quarantine` in the"
+            " definition, or correct `decode` and run `waltz pipeline rebuild`"
+        )
+
+
+def _finish_batch(log: _Log, store: Target, before: str) -> None:
+    """Finish the batch that a run has begun with the definition `before`."""
+    former = former_definition(before, log.tables, store.place)
+    old = replace(
+        log,
+        definition=replace(log.definition, tables=former),
+        ends={**store.marks(), **store.planned()},
+    )
+    _fill(old, store, judged_layouts(log.spark, former))
 
 
 def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
@@ -216,6 +378,8 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
         store.expect(log.cluster_key)
         report = _fill(log, fresh, judged_layouts(spark, log.tables))
         store.replace_by(fresh)
+    with held_staging(definition.target) as path:
+        remove_staging(path)
     return report
 
 

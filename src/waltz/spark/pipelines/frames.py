@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from waltz.envelope import MAGIC
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.codes import INVALID_DEFINITION, INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
@@ -37,6 +38,16 @@ data cannot be decoded; null for all other transactions."""
 POSITION: Final = "waltz_position"
 """The column that has an element's place in its array, from 0."""
 
+_TEXT_BYTES: Final = "cast(conv(hex(substring(data, 6, 2)), 16, 10) AS int)"
+_CHECKSUM: Final = f"conv(hex(substring(data, 8 + {_TEXT_BYTES}, 4)), 16, 10)"
+WITHOUT_ENVELOPE: Final = (
+    f"CASE WHEN substring(data, 1, 4) = X'{MAGIC.hex()}'"
+    f" AND length(data) >= 11 + {_TEXT_BYTES}"
+    f" AND crc32(substring(data, 1, 7 + {_TEXT_BYTES})) = cast({_CHECKSUM} AS bigint)"
+    f" THEN substring(data, 12 + {_TEXT_BYTES}) ELSE data END"
+)
+"""The data without its envelope, if it has one: as `waltz.envelope.payload` takes it off."""
+
 DIGEST: Final = "xxhash64(partition, transaction_id, request_id, header, data)"
 """The contribution of a transaction to the digest of its block."""
 
@@ -59,6 +70,7 @@ def read_log(
         ("tlsCa", definition.tls.authorities),
         ("tlsCert", definition.tls.certificate),
         ("tlsKey", definition.tls.key),
+        ("tokenFile", definition.tls.token_file),
     ):
         if path:
             reader = reader.option(option, path)
@@ -103,7 +115,7 @@ def decoded(log: DataFrame, tables: TablesDefinition) -> DataFrame:
         + [StructField(CORRUPT, StringType())]
     )
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    text = f.coalesce(f.col("data").cast("string"), f.lit(""))
+    text = f.coalesce(f.expr(WITHOUT_ENVELOPE).cast("string"), f.lit(""))
     formats = {header: each.format for header, each in tables.decoding.schemas}
     if set(formats.values()) == {"json"} and None in formats:
         found = log.withColumn("waltz_body", f.from_json(text, schema, options))

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID, uuid4
 
-from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
-from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
+from waltz.errors import ConfigurationError, CorruptionError
+from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket
 from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
@@ -25,6 +24,7 @@ from waltz.spark.pipelines.table_files import make_directory, sync
 from waltz.spark.pipelines.table_store import (
     BUSY_SECONDS,
     Batch,
+    Joining,
     Layout,
     TableStore,
 )
@@ -40,6 +40,18 @@ if TYPE_CHECKING:
 CATALOG: Final = "waltz"
 NAMESPACE: Final = "tables"
 """The catalog and the namespace in which the tables have the names of the definition."""
+
+ARRIVING: Final = "arriving"
+"""The namespace of tables that are about to join the others."""
+
+_FORGET: Final = (
+    "DELETE FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
+)
+_MOVE: Final = (
+    "UPDATE iceberg_tables SET table_namespace = ?"
+    " WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
+)
+"""Changes of a table's row in the catalog."""
 
 DATA: Final = "data"
 """The directory of a table that has the files of its rows."""
@@ -69,8 +81,6 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
     package = "pyiceberg"
     state = "waltz_iceberg"
 
-    _fingerprint: str | None = None
-
     def __init__(self, directory: Path, *, create: bool, buckets: int | None = None) -> None:
         """Open the directory. Raises as `LakeTables`, and ConfigurationError: a location cannot say
         the directory's name."""
@@ -92,7 +102,38 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         Raises ConfigurationError: it is another's; CorruptionError: it cannot be written.
         """
         super().prepare(cluster_key, fingerprint, layouts)
-        self._fingerprint = fingerprint
+        with self._locked(), self._format_errors_named():
+            self._hint()  # a run may have been killed before it did this
+
+    def adopt(self, fresh: Self, joining: Joining) -> bool:
+        """Put the tables of `fresh` among these, at once for readers of the catalog. Return False:
+        these have more or less of the log than those by now.
+
+        Raises ConfigurationError: the decoding puts other transactions aside; CorruptionError: the
+        log was another one; VersionConflictError: another run was faster.
+        """
+        with self._locked(), self._format_errors_named():
+            if not self._is_joinable(fresh, joining):
+                return False
+            number, _ = self._state()
+            self._catalog.create_namespace_if_not_exists(NAMESPACE)
+            self._catalog.create_namespace_if_not_exists(ARRIVING)
+            for name in joining.names:
+                if self._catalog.table_exists((ARRIVING, name)):  # of a run that was killed
+                    self._catalog.drop_table((ARRIVING, name))
+                table, home = fresh._opened(name), self._home(name)
+                made = self._made_at(home, table, ARRIVING)
+                last = _last_of_ours(table)
+                known = {} if last is None else _ours(last)
+                _replace(made, _moved(fresh, table, home), (), known | {BATCH_ID: str(number)})
+            with self._transaction() as database:
+                for name in (*joining.names, *joining.dropped):
+                    database.execute(_FORGET, (CATALOG, NAMESPACE, name))
+                for name in joining.names:
+                    database.execute(_MOVE, (NAMESPACE, CATALOG, ARRIVING, name))
+                self._note_joined(database, fresh, joining)
+            self._hint()
+        return True
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these, at once for readers of the catalog.
@@ -115,55 +156,21 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
             self._settle(name, directory / name)
 
     def _settle(self, name: str, home: Path) -> None:
-        from pyiceberg.manifest import DataFile
-
         table = self._opened(name)
-        old = self._home(name)
         self._catalog.drop_table((NAMESPACE, name))
-        made = self._catalog.create_table(
-            (NAMESPACE, name),
-            table.schema(),
-            location=f"file://{home}",
-            partition_spec=table.spec(),
-            properties=table.properties,
-        )
-        moved = []
-        for file in (each for found in self._files(table).values() for each in found):
-            path = local_path(file.file_path)
-            place = home / path.relative_to(old)
-            make_directory(place.parent)
-            place.hardlink_to(path)
-            sync(place.parent)
-            values = {
-                each: getattr(file, each)
-                for each in (
-                    "content",
-                    "file_format",
-                    "partition",
-                    "record_count",
-                    "file_size_in_bytes",
-                    "value_counts",
-                    "null_value_counts",
-                    "lower_bounds",
-                    "upper_bounds",
-                    "spec_id",
-                )
-            }
-            moved.append(DataFile.from_args(file_path=f"file://{place}", **values))
+        made = self._made_at(home, table, NAMESPACE)
         if (snapshot := _last_of_ours(table)) is not None:
-            _replace(made, moved, (), _ours(snapshot))
+            _replace(made, _moved(self, table, home), (), _ours(snapshot))
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with super()._locked():
-            # The database stays when the tables are replaced.
-            if self._fingerprint is not None:
-                found = self._rows("SELECT definition FROM waltz_source")
-                if found != [(self._fingerprint,)]:
-                    raise VersionConflictError(
-                        f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
-                    )
-            yield
+    def _made_at(self, home: Path, like: Table, namespace: str) -> Table:
+        """Make a table without rows in a directory."""
+        return self._catalog.create_table(
+            (namespace, home.name),
+            like.schema(),
+            location=f"file://{home}",
+            partition_spec=like.spec(),
+            properties=like.properties,
+        )
 
     @cached_property
     def _catalog(self) -> SqlCatalog:
@@ -232,6 +239,8 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         return (self.directory / name).absolute()
 
     def _names(self) -> list[str]:
+        if not self._catalog.namespace_exists(NAMESPACE):
+            return []  # a definition without tables, whose past is only looked at
         return sorted(name for _, name in self._catalog.list_tables(NAMESPACE))
 
     def _directories(self) -> list[str]:
@@ -353,6 +362,39 @@ def local_path(location: str) -> Path:
     if not path.startswith("/"):
         raise ValueError(f"{location:.200} is not on a disk of this machine")
     return Path(path)
+
+
+def _moved(store: IcebergTables, table: Table, home: Path) -> list[DataFile]:
+    """Have links to the files of a table in a directory; return what manifests say of them."""
+    from pyiceberg.manifest import DataFile
+
+    found = []
+    old = store._home(home.name)  # noqa: SLF001 - of this class
+    for file in (each for files in store._files(table).values() for each in files):  # noqa: SLF001
+        path = local_path(file.file_path)
+        place = home / path.relative_to(old)
+        make_directory(place.parent)
+        if not place.exists():
+            place.hardlink_to(path)
+            sync(place.parent)
+        values = {each: getattr(file, each) for each in _FACTS}
+        found.append(DataFile.from_args(file_path=f"file://{place}", **values))
+    return found
+
+
+_FACTS: Final = (
+    "content",
+    "file_format",
+    "partition",
+    "record_count",
+    "file_size_in_bytes",
+    "value_counts",
+    "null_value_counts",
+    "lower_bounds",
+    "upper_bounds",
+    "spec_id",
+)
+"""The facts of a file that its manifest has, except its path."""
 
 
 def _replace(

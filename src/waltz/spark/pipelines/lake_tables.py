@@ -30,7 +30,7 @@ from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLIC
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_join import BucketJoin, JoinedBucket
-from waltz.spark.pipelines.table_store import REMEDY, Batch, Layout, TableStore
+from waltz.spark.pipelines.table_store import REMEDY, Batch, Joining, Layout, TableStore
 from waltz.types import PartitionId, TransactionId
 
 DATABASE: Final = "waltz.db"
@@ -133,12 +133,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                     wanted = self._wanted_buckets or BUCKETS
                     row = f"INSERT INTO {self.state} VALUES (0, NULL, NULL, ?)"
                     database.execute(row, (wanted,))
-            buckets = self._buckets()
-            if self._wanted_buckets not in (None, buckets):
-                raise ConfigurationError(
-                    f"{DEFINITION_CHANGED} {self.root} has tables of {buckets} buckets, the"
-                    f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
-                )
+            buckets = self.buckets()
             if self._state() == (0, None):
                 for each in layouts:
                     self._create(each, buckets)
@@ -228,6 +223,13 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 self._commit(table, layout, files, joined, number + 1, batch.ranges)
             self._note_done(batch)
 
+    def _is_joinable(self, fresh: TableStore, joining: Joining) -> bool:
+        if self._state()[1] is not None:
+            raise VersionConflictError(
+                f"{TABLES_CONFLICT} {self.root}: another run is within a batch; run again"
+            )
+        return super()._is_joinable(fresh, joining)
+
     def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
         """Find, and `delete`, the files that no version of the last hours needs: replaced ones, and
         those that a killed task or driver left. Return them per table.
@@ -237,6 +239,17 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         """
         with self._locked(), self._format_errors_named():
             return [self._tidied(each, retention_hours, delete) for each in self._directories()]
+
+    def buckets(self) -> int:
+        """Return the number of buckets of each table. Raises ConfigurationError: the definition
+        says another number."""
+        buckets = self._buckets()
+        if self._wanted_buckets not in (None, buckets):
+            raise ConfigurationError(
+                f"{DEFINITION_CHANGED} {self.root} has tables of {buckets} buckets, the"
+                f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
+            )
+        return buckets
 
     def _buckets(self) -> int:
         with self._errors_named():

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from waltz.archive.archive_target import REQUEST_SECONDS_MAX, open_target
+from waltz.archive.archive_target import PROBE, REQUEST_SECONDS_MAX, open_target
 from waltz.errors import (
     ArchiveUnreachableError,
     ConfigurationError,
@@ -28,11 +28,11 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
-from waltz.spark.codes import INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
 from waltz.spark.pipelines.delta_tables import LOG, DeltaTables
 from waltz.spark.pipelines.lake_tables import DATABASE
 from waltz.spark.pipelines.table_files import expect_obstore
-from waltz.spark.pipelines.table_store import Layout, TableStore
+from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -80,7 +80,7 @@ class ObjectStoreTables(DeltaTables):
                 self._fetch(path)
             elif not create:
                 raise NotFoundError(f"{INVALID_TABLES} {self._url} has no tables; run the pipeline")
-            elif next(iter(self._objects.list("")), None) is not None:
+            elif any(not each.path.startswith(PROBE) for each in self._objects.list("")):
                 raise ConfigurationError(
                     f"{INVALID_TABLES} {self._url} has objects that no pipeline made; name another"
                     " target"
@@ -146,6 +146,10 @@ class ObjectStoreTables(DeltaTables):
             f"{TABLES_CONFLICT} {self.table_root(name)} has had more than {VERSIONS_BACK_MAX}"
             " commits while it was opened; run again"
         )
+
+    def adopt(self, fresh: TableStore, joining: Joining) -> bool:
+        """Raise ConfigurationError: a bucket renames nothing."""
+        raise not_joined(self._url)
 
     def replace_by(self, other: TableStore) -> None:
         """Raise ConfigurationError: a bucket renames nothing."""
@@ -269,6 +273,15 @@ def not_rebuilt(url: str) -> ConfigurationError:
         f"{INVALID_TABLES} {url} cannot be rebuilt in its place, since a bucket renames nothing:"
         " name another prefix as the target, run the pipeline, let readers read from there, and"
         " delete this one"
+    )
+
+
+def not_joined(url: str) -> ConfigurationError:
+    """Return the error of a definition that has other tables."""
+    return ConfigurationError(
+        f"{DEFINITION_CHANGED} {url} was made with other tables, and tables in a bucket cannot be"
+        " added, changed or dropped, since a bucket renames nothing: name another prefix as the"
+        " target, run the pipeline, let readers read from there, and delete this one"
     )
 
 

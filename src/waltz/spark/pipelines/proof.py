@@ -26,6 +26,7 @@ from waltz.errors import CorruptionError
 from waltz.spark.codes import DIFFERENT, UNDECODABLE
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition
+from waltz.spark.pipelines.definition_change import expect_same
 from waltz.spark.pipelines.extent import Extent, StatedExtent, different_blocks, extent_of
 from waltz.spark.pipelines.fold import UNDECODABLE as UNDECODABLE_TABLE
 from waltz.spark.pipelines.fold import (
@@ -104,7 +105,10 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
         store.snapshot(),
         _scratch(definition.target) as scratch,
     ):
-        store.expect(cluster_key, definition.tables.fingerprint())
+        store.expect(cluster_key)
+        made_with = store.definition()
+        assert made_with is not None
+        expect_same(made_with, definition.tables.fingerprint(), store.place)
         store.expect_history(histories)
         proof = _Proof(spark, definition, definition.tables, scratch)
         layouts = judged_layouts(spark, definition.tables)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
+from waltz.envelope import payload
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
 
@@ -359,7 +360,7 @@ class Decoded:
             if key not in decoders:
                 raise ValueError(f"no schema for header {header}")
             try:
-                return shaped(decoders[key](data or b""), struct, "")
+                return shaped(decoders[key](payload(data or b"")), struct, "")
             except Exception as error:
                 raise ValueError(f"not {formats[key]}: {_line(error)}") from error
 

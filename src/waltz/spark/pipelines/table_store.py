@@ -17,7 +17,13 @@ from uuid import UUID
 
 from waltz import Histories
 from waltz.errors import ConfigurationError, CorruptionError, NotFoundError, VersionConflictError
-from waltz.spark.codes import CLUSTER_CHANGED, DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
+from waltz.spark.codes import (
+    CLUSTER_CHANGED,
+    DEFINITION_CHANGED,
+    DIFFERENT,
+    INVALID_TABLES,
+    TABLES_CONFLICT,
+)
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
@@ -123,6 +129,26 @@ class Batch:
     HistoryChangedError."""
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Tables that become part of a target.
+
+    names        tables that come, in the place of those that have their names.
+    dropped      tables that go.
+    before       the definition that the target has.
+    after        the definition that the target has then.
+    is_compared  the tables that come are made of the log, which must be that of the target.
+    is_whole     no table of the target stays, so that what the new decoding puts aside counts.
+    """
+
+    names: Sequence[str]
+    dropped: Sequence[str]
+    before: str
+    after: str
+    is_compared: bool
+    is_whole: bool
+
+
 class TableStore:
     """The tables in one file; a context manager."""
 
@@ -132,6 +158,7 @@ class TableStore:
             raise NotFoundError(f"{INVALID_TABLES} there is no database {path}; run the pipeline")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._prepared: str | None = None
         self._connect()
 
     def _connect(self) -> None:
@@ -175,6 +202,111 @@ class TableStore:
                 for each in layouts:
                     create_table(database, each)
             self._expect(cluster_key, fingerprint)
+        self._prepared = fingerprint
+
+    def definition(self) -> str | None:
+        """Return the definition that the tables were made with; None: they are not made yet."""
+        with self._errors_named():
+            if not self._exists("waltz_source"):
+                return None
+            ((found,),) = self._rows("SELECT definition FROM waltz_source")
+            return str(found)
+
+    def buckets(self) -> int | None:
+        """Return None: tables in SQLite have no buckets."""
+        return None
+
+    def settle(self) -> None:
+        """Do nothing: SQLite takes tables whole."""
+
+    def adopt(self, fresh: Self, joining: Joining) -> bool:
+        """Put the tables of `fresh` among these, and note the new definition, all or nothing.
+        Return False: these have more or less of the log than those by now.
+
+        Raises ConfigurationError: the decoding puts other transactions aside; CorruptionError: the
+        log was another one; VersionConflictError: another run was faster.
+        """
+        with self._errors_named():
+            self._database.execute("ATTACH ? AS fresh", (str(fresh.path),))
+        try:
+            with self._transaction() as database:
+                if not self._is_joinable(fresh, joining):
+                    return False
+                for name in (*joining.names, *joining.dropped):
+                    database.execute(f"DROP TABLE IF EXISTS main.{quoted(name)}")
+                for name in joining.names:
+                    made = (
+                        "SELECT sql FROM fresh.sqlite_schema WHERE tbl_name = ? AND sql IS NOT NULL"
+                        " ORDER BY rowid"
+                    )
+                    for (statement,) in database.execute(made, (name,)).fetchall():
+                        database.execute(statement)
+                    table = quoted(name)
+                    database.execute(f"INSERT INTO main.{table} SELECT * FROM fresh.{table}")
+                self._note_joined(database, fresh, joining)
+        finally:
+            self._database.execute("DETACH fresh")
+        return True
+
+    def note_definition(self, before: str, after: str) -> None:
+        """Note the text of the same definition. Raises VersionConflictError: it is not `before`."""
+        with self._transaction() as database:
+            self._expect_definition(before)
+            database.execute("UPDATE waltz_source SET definition = ?", (after,))
+
+    def _is_joinable(self, fresh: TableStore, joining: Joining) -> bool:
+        """Return whether `fresh` has as much of the log as these tables. Raises as `adopt`."""
+        self._expect_definition(joining.before)
+        if not joining.is_compared:
+            return True
+        if fresh.marks() != self.marks():
+            return False
+        ours, theirs = self.blocks(), fresh.blocks()
+        if ours != theirs:
+            partition, block = min(ours.items() ^ theirs.items())[0]
+            first = block * BLOCK_TRANSACTIONS
+            raise CorruptionError(
+                f"{DIFFERENT} partition {partition}, transactions {first} to"
+                f" {first + BLOCK_TRANSACTIONS - 1}: the log, or the archive, does not have what"
+                f" {self.place} was made of; run `waltz pipeline verify` with the definition as it"
+                " was"
+            )
+        self._expect_aside(fresh, is_whole=joining.is_whole)
+        return True
+
+    def _expect_aside(self, fresh: TableStore, *, is_whole: bool) -> None:
+        """Check that `fresh` puts aside what these tables do, or, if it has all tables, no more."""
+        before, now = ({row[:2] for row in each.undecodable_beyond({})} for each in (self, fresh))
+        faults = [(now - before, "cannot be decoded any more, and is part of the tables")]
+        if not is_whole:
+            faults.append((before - now, "can be decoded now, and was put aside before"))
+        for places, fault in faults:
+            if places:
+                partition, transaction_id = min(places)
+                raise ConfigurationError(
+                    f"{DEFINITION_CHANGED} {self.place}: with `decode` as it is now partition"
+                    f" {partition}, transaction {transaction_id}, {fault}. Correct `decode`, or run"
+                    " `waltz pipeline rebuild`, which derives all tables by it whatever it puts"
+                    " aside"
+                )
+
+    def _note_joined(
+        self, database: sqlite3.Connection, fresh: TableStore, joining: Joining
+    ) -> None:
+        """Note all that comes with the tables of `fresh`. Raises sqlite3.Error."""
+        database.execute("UPDATE waltz_source SET definition = ?", (joining.after,))
+        if joining.is_whole:
+            database.execute("DELETE FROM waltz_undecodable")
+            database.executemany(
+                "INSERT INTO waltz_undecodable VALUES (?, ?, ?, ?)", fresh.undecodable_beyond({})
+            )
+
+    def _expect_definition(self, wanted: str) -> None:
+        if self.definition() != wanted:
+            raise VersionConflictError(
+                f"{TABLES_CONFLICT} {self.place} was replaced meanwhile, or has another definition"
+                " now; run again"
+            )
 
     def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
         """Check the database's origin. Raises ConfigurationError: no such database, or another
@@ -279,7 +411,10 @@ class TableStore:
             self._add_facts(database, batch)
 
     def _expect_start(self, ranges: Iterable[TransactionRange]) -> None:
-        """Check that `ranges` begin at the marks. Raises VersionConflictError."""
+        """Check that `ranges` begin at the marks, and that the definition is still that of
+        `prepare`. Raises VersionConflictError."""
+        if self._prepared is not None:
+            self._expect_definition(self._prepared)
         marks = self.marks()
         for each in ranges:
             if marks.get(each.partition_id, 0) != each.first:

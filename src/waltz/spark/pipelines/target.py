@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from waltz import Histories
-from waltz.spark.pipelines.table_store import Batch, Layout
+from waltz.spark.pipelines.table_store import Batch, Joining, Layout
 from waltz.types import PartitionId, TransactionId
 
 
@@ -19,6 +19,11 @@ class Target(Protocol):
     transactions, from `marks` to `planned` if there is a plan, makes each count once.
     """
 
+    @property
+    def place(self) -> str:
+        """The place of the tables, as a message names it."""
+        ...
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
@@ -26,6 +31,32 @@ class Target(Protocol):
     def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
         """Make this the target of these tables of this cluster, or make sure that it is. Raises
         ConfigurationError: it is another's."""
+
+    def definition(self) -> str | None:
+        """Return the definition that the tables were made with; None: they are not made yet."""
+        ...
+
+    def buckets(self) -> int | None:
+        """Return the number of buckets of each table; None: there are no buckets. Raises
+        ConfigurationError: the definition says another number."""
+        ...
+
+    def settle(self) -> None:
+        """Finish what a run has begun in `adopt` and not finished."""
+
+    def adopt(self, fresh: Self, joining: Joining) -> bool:
+        """Put the tables of `fresh`, a target of the same kind, among these, and note the new
+        definition, all or nothing. Return False: these tables have more or less of the log than
+        those by now.
+
+        Raises ConfigurationError: the decoding puts other transactions aside, or this target cannot
+        do it; CorruptionError: the log was another one; VersionConflictError: another run was
+        faster.
+        """
+        ...
+
+    def note_definition(self, before: str, after: str) -> None:
+        """Note the text of the same definition. Raises VersionConflictError: it is not `before`."""
 
     def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
         """Check the origin. Raises ConfigurationError."""
