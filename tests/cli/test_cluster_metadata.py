@@ -84,7 +84,7 @@ def test_a_cluster_is_created_once_and_its_key_is_shown(blank: OperatedCluster) 
     options = ("--name", "one", "--partitions", "3")
     created = blank.done("cluster", "create", *options, "--json").json
     assert created | {"cluster_key": ""} == {
-        "name": "one", "root": blank.root, "partition_count": 3, "cluster_key": ""
+        "name": "one", "root": blank.root, "partition_count": 3, "cluster_key": "", "created": True
     }  # fmt: skip
     again = blank.tool("cluster", "create", *options)
     assert (again.code, again.out) == (1, "")
@@ -97,6 +97,38 @@ def test_a_cluster_is_created_once_and_its_key_is_shown(blank: OperatedCluster) 
     gone = blank.tool("cluster", "show-cluster-key")
     assert (gone.code, gone.out) == (1, "")
     assert f"there is no cluster at {blank.root}" in gone.err
+
+
+def test_a_cluster_is_created_with_its_storage_nodes_by_one_command_that_may_be_repeated(
+    blank: OperatedCluster,
+) -> None:
+    """CM-03"""
+    nodes = ("--storage", "storage-1:7201", "--storage", "storage-2:7201")
+    options = ("--name", "whole", "--partitions", "3", *nodes, "--admin-port", "7202")
+    created = blank.done("cluster", "create", *options, "--if-absent", "--json").json
+    listed = blank.done("cluster", "list", "--json").json
+    found = {each["replica_id"]: (each["admin_port"], each["group"]) for each in listed["storages"]}
+    assert found == {"storage-1:7201": (7202, 1), "storage-2:7201": (7202, 2)}
+    assert all(each["partitions"] == [0, 1, 2] for each in listed["storages"])
+
+    again = blank.done("cluster", "create", *options, "--if-absent", "--json").json
+    assert again == created | {"created": False}
+    text = blank.done("cluster", "create", *options, "--if-absent").out
+    assert text == "cluster whole is there, with 3 partitions; unchanged\n"
+    other = blank.tool("cluster", "create", "-n", "other", "-p", "3", "--if-absent")
+    assert (other.code, other.out) == (1, "")
+    assert "its name is whole" in other.err
+    assert blank.tool("cluster", "create", *options).code == 1
+    blank.done("cluster", "delete", "-n", "whole")
+
+
+def test_storage_nodes_of_a_new_cluster_are_named_once_and_with_their_admin_port() -> None:
+    create = ("cluster", "create", "--zookeeper", "localhost:1/x", "-n", "wrong", "-p", "1")
+    said = run_tool(*create, "--storage", "s1:7201")
+    assert (said.code, "give --admin-port" in said.err) == (2, True)
+    twice = ("--storage", "s1:7201", "--storage", "s1:7201", "--admin-port", "7202")
+    said = run_tool(*create, *twice)
+    assert (said.code, "give each --storage once" in said.err) == (2, True)
 
 
 def test_two_clusters_in_one_zookeeper_do_not_meet(blank: OperatedCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waltz.cli.moments import age_text, moment, parse_moment
+from waltz.cli.moments import age_text, copies_apart, interval_text, moment, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,25 @@ def test_a_time_is_utc_with_milliseconds_and_nonsense_is_shown_as_it_is() -> Non
     assert moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert moment(1_700_000_000_123, "seconds") == "2023-11-14T22:13:20Z"
     assert moment(2**62) == f"{2**62} ms since 1970"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1_000, 2_500, "between 1970-01-01T00:00:01.000Z and 1970-01-01T00:00:02.500Z"),
+        (0, None, "after 1970-01-01T00:00:00.000Z"),
+        (None, 0, "before 1970-01-01T00:00:00.000Z"),
+    ],
+)
+def test_an_interval_says_the_ends_that_are_known(
+    low: int | None, high: int | None, text: str
+) -> None:
+    assert interval_text(low, high) == text
+
+
+def test_copies_that_agree_about_the_time_need_no_word() -> None:
+    assert copies_apart(0) == ""
+    assert "are 2.5 s apart" in copies_apart(2_500)
 
 
 NOW = 1_700_000_000_000

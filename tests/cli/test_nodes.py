@@ -31,7 +31,8 @@ class Node:
             await asyncio.to_thread(sys.stdin.readline)
 
     async def run(self):
-        await asyncio.Event().wait()
+        if "short" not in sys.argv:
+            await asyncio.Event().wait()
 
     async def stop(self):
         if "stuck" in sys.argv:
@@ -50,6 +51,9 @@ run_loop(
         unfinished=lambda: [Fields(partition=3, disk_call_seconds=31.0)],
     )
 )
+if "short" in sys.argv:
+    print("goes on", flush=True)
+    never()
 """
 
 
@@ -116,6 +120,17 @@ def test_a_second_signal_ends_at_once(second: signal.Signals) -> None:
         running.send_signal(second)
         running.communicate(timeout=60)
         assert running.returncode == -second
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_whose_node_ended_by_itself_obeys_a_signal(number: signal.Signals) -> None:
+    """`archive run --once` in a program that has something left to do, or hangs at its end."""
+    with process("30", "short") as running:
+        assert running.stdout is not None
+        assert [running.stdout.readline() for _ in range(2)] == ["stopped\n", "goes on\n"]
+        running.send_signal(number)
+        running.communicate(timeout=60)
+        assert running.returncode == -number
 
 
 def test_a_start_under_way_is_finished_before_the_stop() -> None:

@@ -25,7 +25,6 @@ from waltz.errors import ConfigurationError
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.lake_tables import LakeTables
-from waltz.types import Address
 
 SPARK = json.dumps({"spark.master": "local[2]", **SHORT_LIVED})
 DEFINITION = """\
@@ -134,15 +133,15 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
             client.append(0, b"x", header=7)
             (port,) = choose_ports("127.0.0.1", 0, 1)
-            address = Address("127.0.0.1", port)
-            options = ("--every", "0.2", "--http-address", str(address))
+            url = f"http://127.0.0.1:{port}"
+            options = ("--every", "0.2", "--http-address", f"127.0.0.1:{port}")
             command = (*WALTZ, "pipeline", "run", str(definition), *options)
             running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             assert running.stdout is not None
             assert running.stdout.readline() == "took in 1 transactions\n"
             client.append(1, b"y", header=7)
             assert running.stdout.readline() == "took in 1 transactions\n"
-            found = samples(get(address, "/metrics")[1])
+            found = samples(get(url, "/metrics")[1])
             assert found["waltz_pipeline_transactions_total", "", ""] == 2
             assert found["waltz_pipeline_batch_seconds_count", "read", ""] == 2
             assert found["waltz_pipeline_lag_transactions", "", "0"] == 0
@@ -150,7 +149,7 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
             proven = run_waltz("pipeline", "verify", str(definition), seconds_max=300)
             assert proven.returncode == 0, proven.stderr
             wait_until(
-                lambda: "waltz_pipeline_verified_equal 1.0" in get(address, "/metrics")[1],
+                lambda: "waltz_pipeline_verified_equal 1.0" in get(url, "/metrics")[1],
                 "the pipeline does not tell of the verify",
                 300,
             )

@@ -20,8 +20,8 @@ from waltz.spark.pipelines.watch import BatchSeen, PipelineWatch
 from waltz.types import Address, PartitionId, TransactionId
 
 
-def get(address: Address, path: str, accept: str = "text/plain") -> tuple[int, str]:
-    request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": accept})
+def get(url: str, path: str, accept: str = "text/plain") -> tuple[int, str]:
+    request = urllib.request.Request(f"{url}{path}", headers={"Accept": accept})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -42,8 +42,8 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 def test_a_scraper_is_told_what_is_known_and_nothing_else() -> None:
     watch = PipelineWatch(PipelineDefinition("tables", "127.0.0.1:1", Path("/data/t.db")), 30.0)
-    with served(Address("127.0.0.1", 0), watch.state) as address:
-        found = samples(get(address, "/metrics")[1])
+    with served(Address("127.0.0.1", 0), watch.state) as url:
+        found = samples(get(url, "/metrics")[1])
         assert found["waltz_pipeline_transactions_total", "", ""] == 0
         assert found["waltz_pipeline_every_seconds", "", ""] == 30
         names = {name for name, *_ in found}
@@ -58,22 +58,23 @@ def test_a_scraper_is_told_what_is_known_and_nothing_else() -> None:
         part = PartitionId(1)
         watch.log_has({part: TransactionId(50)})
         watch.took_in(BatchSeen({part: TransactionId(40)}, 40, 0, None, {"read": 2.0}))
-        found = samples(get(address, "/metrics")[1])
+        found = samples(get(url, "/metrics")[1])
         assert found["waltz_pipeline_transactions_total", "", ""] == 40
         assert found["waltz_pipeline_taken_in_transactions", "", "1"] == 40
         assert found["waltz_pipeline_lag_transactions", "", "1"] == 10
         assert found["waltz_pipeline_batch_seconds_sum", "read", ""] == 2.0
-        assert get(address, "/live") == (200, "live\n")
-        status, body = get(address, "/health")
+        assert get(url, "/live") == (200, "live\n")
+        status, body = get(url, "/health")
         assert (status, json.loads(body)["partitions"]["1"]["lag_transactions"]) == (200, 10)
         watch.verify_is(LastVerify(1_000, 40, 1))
-        status, body = get(address, "/health")
+        status, body = get(url, "/health")
         assert (status, json.loads(body)["last_verify"]["equal"]) == (503, False)
-        assert samples(get(address, "/metrics")[1])["waltz_pipeline_verified_equal", "", ""] == 0
-        with pytest.raises(ConfigurationError), served(address, watch.state):
+        assert samples(get(url, "/metrics")[1])["waltz_pipeline_verified_equal", "", ""] == 0
+        taken = Address.parse(url.removeprefix("http://"))
+        with pytest.raises(ConfigurationError), served(taken, watch.state):
             pass
     with pytest.raises(urllib.error.URLError):
-        get(address, "/live")
+        get(url, "/live")
 
 
 def test_a_port_without_a_pipeline_that_follows_is_refused(tmp_path: Path) -> None:

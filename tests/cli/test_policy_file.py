@@ -80,3 +80,28 @@ def test_nobody_and_nothing_are_said(file: Path) -> None:
     file.write_text(file.read_text().replace('break_glass: ["CN=ops-*"]', ""))
     assert printed(who_can, "cut", file.name) == "nobody\n"
     assert printed(diff, file.name, file.name) == "both allow the same\n"
+
+
+def test_a_mode_that_differs_is_a_difference(file: Path) -> None:
+    text = file.read_text()
+    Path("next.yaml").write_text(text.replace("mode: observe", "mode: deny"))
+    assert printed(diff, file.name, "next.yaml") == "~ mode observe -> deny\n"
+    assert json.loads(printed(diff, "next.yaml", file.name, "--json")) == [
+        {"mode_before": "deny", "mode_after": "observe"}
+    ]
+
+
+def test_a_quota_that_differs_is_shown_with_both_values(file: Path) -> None:
+    text = file.read_text()
+    before = "verbs: [read], partitions: all"
+    assert before in text
+    Path("next.yaml").write_text(
+        text.replace(before, f"{before}, quota: {{read_bytes: 100MiB/s, connections: 20}}")
+    )
+    assert printed(diff, file.name, "next.yaml") == (
+        "~ CN=spark read_bytes none -> 100MiB/s\n~ CN=spark connections none -> 20\n"
+    )
+    assert json.loads(printed(diff, "next.yaml", file.name, "--json")) == [
+        {"principal": "CN=spark", "limit": "read_bytes", "before": 100 << 20, "after": None},
+        {"principal": "CN=spark", "limit": "connections", "before": 20, "after": None},
+    ]

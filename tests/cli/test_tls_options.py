@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.tls_files import TlsFiles
+from waltz.bearer_tokens import token_of
 from waltz.cli.tls_options import secured_by_file, tls_options
 from waltz.errors import ConfigurationError
 from waltz.system.real_host import real_host
@@ -73,3 +74,31 @@ def test_a_file_that_secures_nothing_is_refused(tmp_path: Path, content: str, sa
     with pytest.raises(ConfigurationError) as refused:
         secured_by_file(str(path))
     assert said in str(refused.value)
+
+
+TOKEN = token_of(bytes(32))
+
+
+@click.command()
+@tls_options
+def shown(tls: TlsSettings) -> None:
+    click.echo(f"{tls.token} {tls.token_file}")
+
+
+def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    file = str(path)
+    run = CliRunner().invoke
+    ca = ["--tls-ca", "ca.pem"]
+    assert run(shown, [*ca, "--token-file", file]).output == f"None {file}\n"
+    assert run(shown, ca, env={"WALTZ_TOKEN_FILE": file}).output == f"None {file}\n"
+    both = {"WALTZ_TOKEN_FILE": file, "WALTZ_TOKEN": TOKEN}
+    assert run(shown, ca, env=both).output == f"None {file}\n"
+    assert run(shown, ca, env={"WALTZ_TOKEN": TOKEN}).output == f"{TOKEN} None\n"
+    assert run(shown, ca, env={"WALTZ_TOKEN": ""}).output == "None None\n"
+    assert TOKEN not in run(show, ["go", *ca], env={"WALTZ_TOKEN": TOKEN}).output
+    alone = run(shown, [], env={"WALTZ_TOKEN": TOKEN})
+    assert (alone.exit_code, "a token needs --tls-ca" in alone.output) == (2, True)
+    alone = run(shown, ["--token-file", file])
+    assert (alone.exit_code, "a token needs --tls-ca" in alone.output) == (2, True)

@@ -10,7 +10,14 @@ import click
 
 from waltz.cli.archive_place import FILE, open_log, read_file, target_of
 from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, ending_in_log, set_up_logging
-from waltz.cli.nodes import ObservedNode, Routes, installed_version, run_loop, until_told
+from waltz.cli.nodes import (
+    ObservedNode,
+    Routes,
+    check_http_access,
+    installed_version,
+    run_loop,
+    until_told,
+)
 from waltz.configuration.archive_settings import (
     EVERY,
     OBJECT_BYTES,
@@ -19,6 +26,7 @@ from waltz.configuration.archive_settings import (
     VERIFY_REPLICAS,
     http_address,
 )
+from waltz.configuration.http_settings import http_access
 from waltz.configuration.settings import Settings
 from waltz.types import PartitionId, TlsSettings
 
@@ -46,6 +54,7 @@ def run_archiver(
     """
     settings = read_file(file)
     if check:
+        check_http_access(http_access(settings))
         for line in settings.lines():
             click.echo(line)
         return
@@ -86,7 +95,9 @@ async def _run(settings: Settings, once: bool, end_with_stdin: bool) -> bool:
     )
     try:
         await until_told(
-            ObservedNode(process, http_address(settings), lambda: _routes(process)),
+            ObservedNode(
+                process, http_address(settings), lambda: _routes(process), http_access(settings)
+            ),
             end_with_stdin=end_with_stdin,
         )
     finally:

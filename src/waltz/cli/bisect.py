@@ -232,7 +232,7 @@ def show(
         count = f"{tested} transactions from {first} on were {done}"
         click.echo(f"partition {partition_id}: the test has not failed; {count}")
         return
-    from waltz.operators.client_questions_shell import printable
+    from waltz.log_fields import printable
 
     data = printable(found.data[:DATA_BYTES_SHOWN].decode(errors="backslashreplace"))
     more = f" ... ({len(found.data)} bytes)" if len(found.data) > DATA_BYTES_SHOWN else ""

@@ -12,7 +12,7 @@ PLACES: Final = {
     "create": CommandPlace(
         "waltz.cli.cluster_metadata",
         "create",
-        "Create a cluster without storage nodes, and print its key.",
+        "Create a cluster, and print its key.",
     ),
     "delete": CommandPlace("waltz.cli.cluster_metadata", "delete", "Delete a cluster's metadata."),
     "show-cluster-key": CommandPlace(

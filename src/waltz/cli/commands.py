@@ -66,6 +66,12 @@ PLACES: Final = {
     "archive": CommandPlace(
         "waltz.cli.archive_group", "archive", "Keep the log in a directory or a bucket."
     ),
+    "outbox": CommandPlace(
+        "waltz.cli.outbox_group", "outbox", "Relay rows of an application's database to the log."
+    ),
+    "bridge": CommandPlace(
+        "waltz.cli.bridge_group", "bridge", "Post the transactions of a cluster to a webhook."
+    ),
     "pipeline": CommandPlace(
         "waltz.cli.pipeline", "pipeline", "Derive data from the log with Spark, and prove it."
     ),
@@ -86,6 +92,9 @@ PLACES: Final = {
     "policy": CommandPlace(
         "waltz.cli.policy_group", "policy", "Check who may do what, by a policy file."
     ),
+    "audit": CommandPlace(
+        "waltz.cli.audit_group", "audit", "Check and show the audit log of a process."
+    ),
     "certs": CommandPlace(
         "waltz.cli.certs_group", "certs", "Keep a small CA: issue, renew and show certificates."
     ),
@@ -96,6 +105,14 @@ PLACES: Final = {
         "waltz.cli.doctor.checkup",
         "doctor",
         "Check a machine and an installation: causes and remedies.",
+    ),
+    "migrate": CommandPlace(
+        "waltz.cli.migrate_group",
+        "migrate",
+        "Take a cluster over from Java Waltz: check, convert files and key stores.",
+    ),
+    "completion": CommandPlace(
+        "waltz.cli.completion", "completion", "Print what makes a shell complete commands."
     ),
     "bench": CommandPlace("waltz.cli.bench", "bench", "Measure workloads."),
 }

@@ -17,11 +17,11 @@ from waltz.cli.exit_codes import UNCONFIRMED, exit_code
 from waltz.cli.explain_context import TARGETS_MAX, Target, targets_in, text_of
 from waltz.cli.explain_lock import LockFacts, ask_lock, lock_lines, lock_values
 from waltz.cli.locks import LockType, lock_text, names_option
-from waltz.cli.moments import age_text, moment
+from waltz.cli.moments import age_text, copies_apart, interval_text
 from waltz.cli.nodes import run_loop
 from waltz.cli.output import json_option, print_json
 from waltz.cluster.cluster_shell import read_store_params
-from waltz.operators.client_questions_shell import printable
+from waltz.log_fields import printable
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def as_lines(found: Explanation, names: tuple[str, ...] = ()) -> list[str]:
         ]
     low, high = found.times.committed()
     if low is not None or high is not None:
-        lines.append(f"committed   {_between(low, high)}")
+        lines.append(f"committed   {interval_text(low, high)}")
     lines += [f"durable     {_durable(found.times)}", "copies"]
     times = {each.replica.replica_id: each for each in found.times.replicas}
     for copy in found.copies:
@@ -306,22 +306,10 @@ def _author(found: Explanation) -> str:
 
 
 def _durable(times: TransactionTimes) -> str:
-    if times.not_before is None and times.not_after is None:
-        text = "not recorded"
-    else:
-        text = f"on a majority {_between(times.not_before, times.not_after)}"
-    if times.apart_milliseconds:
-        text += (
-            f"; the times of the copies are {times.apart_milliseconds / 1000:g} s apart: some came"
-            " later, or clocks disagree"
-        )
-    return text
-
-
-def _between(low: int | None, high: int | None) -> str:
-    if low is None or high is None:
-        return f"after {moment(low)}" if low is not None else f"before {moment(high or 0)}"
-    return f"between {moment(low)} and {moment(high)}"
+    low, high = times.not_before, times.not_after
+    is_known = low is not None or high is not None
+    text = f"on a majority {interval_text(low, high)}" if is_known else "not recorded"
+    return text + copies_apart(times.apart_milliseconds)
 
 
 def _copy(copy: Copy) -> str:
@@ -339,7 +327,7 @@ def _copy_time(time: ReplicaTime | None) -> str:
     if time is None or time.interval is None:
         reason = f": {time.reason}" if time is not None and time.reason else ""
         return f"time not recorded{reason}"
-    text = f"durable {_between(time.interval.not_before, time.interval.not_after)}"
+    text = f"durable {interval_text(time.interval.not_before, time.interval.not_after)}"
     if time.interval.clock_went_back:
         text += " (its clock was set back later)"
     if time.session_id is not None:

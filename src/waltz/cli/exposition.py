@@ -1,4 +1,5 @@
-"""The state of a storage node, a server or an archiver as metric families of Prometheus.
+"""The state of a storage node, a server, an archiver, a relay or a bridge as metric families of
+Prometheus.
 
 Owns the prefixes of the names. Imported only where a port serves it.
 """
@@ -16,7 +17,13 @@ from waltz.archive.archiver_metrics import (
     ARCHIVER_PARTITION_METRICS,
     ArchiverState,
 )
+from waltz.bridge.bridge_metrics import (
+    BRIDGE_METRICS,
+    BRIDGE_PARTITION_METRICS,
+    BridgeFigures,
+)
 from waltz.metrics import families
+from waltz.outbox.relay_metrics import RELAY_METRICS, RelayFigures
 from waltz.server.clients.consumer_lags import (
     CONSUMER_FAMILIES,
     CONSUMER_METRICS,
@@ -30,6 +37,7 @@ from waltz.server.server_metrics import (
     ServerState,
 )
 from waltz.storage.storage_metrics import (
+    NODE_FAMILIES,
     NODE_METRICS,
     PARTITION_FAMILIES,
     PARTITION_METRICS,
@@ -39,6 +47,8 @@ from waltz.storage.storage_metrics import (
 STORAGE_PREFIX: Final = "waltz_storage_"
 SERVER_PREFIX: Final = "waltz_server_"
 ARCHIVER_PREFIX: Final = "waltz_archiver_"
+OUTBOX_PREFIX: Final = "waltz_outbox_"
+BRIDGE_PREFIX: Final = "waltz_bridge_"
 
 
 def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily]:
@@ -49,7 +59,7 @@ def storage_families(state: NodeState, *, version: str) -> Iterator[MetricFamily
         "Which node this is.",
         {"cluster_key": state.cluster_key, "directory": state.directory, "version": version},
     )
-    yield from families(STORAGE_PREFIX, [], [([], state)], NODE_METRICS)
+    yield from families(STORAGE_PREFIX, [], [([], state)], NODE_METRICS, NODE_FAMILIES)
     yield from families(
         STORAGE_PREFIX,
         ["partition"],
@@ -92,4 +102,30 @@ def archiver_families(state: ArchiverState, *, version: str) -> Iterator[MetricF
         ["partition"],
         [([str(each.partition_id)], each) for each in state.partitions],
         ARCHIVER_PARTITION_METRICS,
+    )
+
+
+def relay_families(figures: RelayFigures, *, version: str) -> Iterator[MetricFamily]:
+    """Yield the families of the relay of an outbox."""
+    yield InfoMetricFamily(
+        "waltz_outbox",
+        "Which relay this is.",
+        {"cluster_key": figures.cluster_key, "table": figures.outbox, "version": version},
+    )
+    yield from families(OUTBOX_PREFIX, [], [([], figures)], RELAY_METRICS)
+
+
+def bridge_families(figures: BridgeFigures, *, version: str) -> Iterator[MetricFamily]:
+    """Yield the families of a bridge, then of its partitions."""
+    yield InfoMetricFamily(
+        "waltz_bridge",
+        "Which bridge this is.",
+        {"cluster_key": figures.cluster_key, "receiver": figures.receiver, "version": version},
+    )
+    yield from families(BRIDGE_PREFIX, [], [([], figures)], BRIDGE_METRICS)
+    yield from families(
+        BRIDGE_PREFIX,
+        ["partition"],
+        [([str(each.partition_id)], each) for each in figures.partitions],
+        BRIDGE_PARTITION_METRICS,
     )

@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from waltz.archive.archiver_metrics import ARCHIVER_METRICS, ARCHIVER_PARTITION_METRICS
-from waltz.cli.exposition import ARCHIVER_PREFIX, SERVER_PREFIX, STORAGE_PREFIX
+from waltz.bridge.bridge_metrics import BRIDGE_METRICS, BRIDGE_PARTITION_METRICS
+from waltz.cli.exposition import (
+    ARCHIVER_PREFIX,
+    BRIDGE_PREFIX,
+    OUTBOX_PREFIX,
+    SERVER_PREFIX,
+    STORAGE_PREFIX,
+)
 from waltz.cli.pipeline_port import PIPELINE_PREFIX
 from waltz.client.client_metrics import (
     CLIENT_FAMILIES,
@@ -21,6 +28,7 @@ from waltz.client.client_metrics import (
 )
 from waltz.figures import Family, Kind, Label, Metric
 from waltz.metrics import CLIENT_PREFIX
+from waltz.outbox.relay_metrics import RELAY_METRICS
 from waltz.server.clients.consumer_lags import CONSUMER_FAMILIES, CONSUMER_METRICS
 from waltz.server.server_metrics import (
     SERVER_FAMILIES,
@@ -36,7 +44,12 @@ from waltz.spark.followed_metrics import (
     STREAM_METRICS,
 )
 from waltz.spark.observing import FAILED, FAILED_MEANING, QUERY, SOURCE, STREAM_PREFIX
-from waltz.storage.storage_metrics import NODE_METRICS, PARTITION_FAMILIES, PARTITION_METRICS
+from waltz.storage.storage_metrics import (
+    NODE_FAMILIES,
+    NODE_METRICS,
+    PARTITION_FAMILIES,
+    PARTITION_METRICS,
+)
 
 CLIENT: Label = Label("client", "the name that `register` was given")
 STREAM: Label = Label(QUERY, "the query's name, or its ID")
@@ -86,13 +99,18 @@ SECTIONS: dict[str, tuple[ExposedMetric, ...]] = {
     "A consumer, on the server of a partition": tuple(
         exposed(SERVER_PREFIX, CONSUMER_METRICS, CONSUMER_FAMILIES)
     ),
-    "A storage node": tuple(exposed(STORAGE_PREFIX, NODE_METRICS)),
+    "A storage node": tuple(exposed(STORAGE_PREFIX, NODE_METRICS, NODE_FAMILIES)),
     "A partition on a storage node": tuple(
         exposed(STORAGE_PREFIX, PARTITION_METRICS, PARTITION_FAMILIES, (PARTITION,))
     ),
     "An archiver": tuple(exposed(ARCHIVER_PREFIX, ARCHIVER_METRICS)),
     "A partition in an archiver": tuple(
         exposed(ARCHIVER_PREFIX, ARCHIVER_PARTITION_METRICS, (), (PARTITION,))
+    ),
+    "A relay of an outbox": tuple(exposed(OUTBOX_PREFIX, RELAY_METRICS)),
+    "A bridge": tuple(exposed(BRIDGE_PREFIX, BRIDGE_METRICS)),
+    "A partition in a bridge": tuple(
+        exposed(BRIDGE_PREFIX, BRIDGE_PARTITION_METRICS, (), (PARTITION,))
     ),
     "A client": tuple(exposed(CLIENT_PREFIX, CLIENT_METRICS, CLIENT_FAMILIES, (CLIENT,))),
     "A partition in a client": tuple(
@@ -117,7 +135,8 @@ INTRODUCTION = """\
 Printed by `python -m waltz.cli.metrics_document`; a test compares this file with the code.
 
 Servers and storage nodes answer `GET /metrics` on their HTTP ports (`server.jetty.port`,
-`storage.jetty.port`), an archiver at `archive.httpAddress`, a pipeline at `--http-address` of
+`storage.jetty.port`), an archiver at `archive.httpAddress`, a relay at
+`outbox.httpAddress`, a bridge at `bridge.httpAddress`, a pipeline at `--http-address` of
 `waltz pipeline run --every`, in the text format of Prometheus. A
 sample that nobody can confirm is absent: no metric says 0 for "unknown". A unit is the end of the
 name: seconds, bytes; without one it is a number. Counters start from 0 with the process, those of a
@@ -128,8 +147,8 @@ as far as it was told of it, so its lag is a lower bound.
 `waltz.spark.observe(spark)` shows the streams of a Spark session that read the log, in a registry
 of its driver. The standard metrics of a process,
 `process_cpu_seconds_total` and the like, are there, too, and so are `waltz_server_info`,
-`waltz_storage_info`, `waltz_archiver_info` and `waltz_pipeline_info`, whose labels name the
-process.
+`waltz_storage_info`, `waltz_archiver_info`, `waltz_outbox_info`, `waltz_bridge_info` and
+`waltz_pipeline_info`, whose labels name the process.
 """
 
 

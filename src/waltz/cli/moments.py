@@ -27,6 +27,24 @@ def age_text(milliseconds: int) -> str:
     return f"{seconds / 3600:.0f} h ago"
 
 
+def interval_text(low: int | None, high: int | None) -> str:
+    """Return when something happened: after `low` and before `high`, each in milliseconds since
+    1970, of which at least one is known."""
+    if low is not None and high is not None:
+        return f"between {moment(low)} and {moment(high)}"
+    return f"after {moment(low)}" if low is not None else f"before {moment(high or 0)}"
+
+
+def copies_apart(milliseconds: int) -> str:
+    """Return what follows a time that is computed from copies whose times are so far apart."""
+    if not milliseconds:
+        return ""
+    return (
+        f"; the times of the copies are {milliseconds / 1000:g} s apart: some came later, or clocks"
+        " disagree"
+    )
+
+
 AGO: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?(s|min|m|h|d)(?: ago)?")
 UNIT_SECONDS: Final = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
 MOMENT_CHARACTERS_MAX: Final = 40

@@ -10,17 +10,20 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import click
 
 from waltz.errors import ConfigurationError
 from waltz.limits import SHUTDOWN_SECONDS_MAX
 from waltz.types import (
+    PLAIN_HTTP,
     Address,
     ClusterAddress,
     CoordinatorAddress,
+    HttpAccess,
     parse_cluster,
     parse_coordinator,
 )
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+"""The signals that tell a process to stop."""
 
 
 class NodeKind(Protocol):
@@ -49,12 +55,17 @@ class ObservedNode:
     """A node that also reports its state over HTTP, if a port is given."""
 
     def __init__(
-        self, node: NodeKind, http_address: Address | None, routes: Callable[[], Routes]
+        self,
+        node: NodeKind,
+        http_address: Address | None,
+        routes: Callable[[], Routes],
+        http_access: HttpAccess = PLAIN_HTTP,
     ) -> None:
         """`routes` is called only if there is a port: most tests, and `waltz up`, never need its
         libraries."""
         self._node = node
         self._http_address = http_address
+        self._http_access = http_access
         self._routes = routes
         self._http: HttpServer | None = None
 
@@ -70,7 +81,7 @@ class ObservedNode:
         if self._http_address is not None:
             from waltz.system.http import HttpServer
 
-            self._http = HttpServer(self._routes())
+            self._http = HttpServer(self._routes(), access=self._http_access)
             await self._http.start(self._http_address)
             log.info("http_started address=%s", self._http.address)
         try:
@@ -90,6 +101,17 @@ class ObservedNode:
     async def _stop_http(self) -> None:
         if self._http is not None:
             await self._http.stop()
+
+
+def check_http_access(access: HttpAccess) -> None:
+    """Read the files of an HTTP port. Raises ConfigurationError: one of them cannot be used."""
+    from waltz.system.tls import Tls
+    from waltz.system.token_file import read_tokens
+
+    if access.tls is not None:
+        Tls(access.tls, judges_peers=False)
+    if access.tokens is not None:
+        read_tokens(access.tokens)
 
 
 class AddressType(click.ParamType[Address]):
@@ -153,14 +175,29 @@ def installed_version() -> str:
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` on the fastest event loop available."""
+    """Run `main` on the fastest event loop available; signals end the process afterwards."""
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):  # not made for every platform
         import uvloop
 
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(main)
+        return runner.run(_without_signal_handlers_left(main))
+
+
+async def _without_signal_handlers_left(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main`, then remove the signal handlers that `main` added and did not remove.
+
+    A loop of uvloop that is closed with its handlers leaves them in place, and they do nothing:
+    the process would ignore SIGINT and SIGTERM from then on.
+    """
+    try:
+        return await main
+    finally:
+        if threading.current_thread() is threading.main_thread():  # no other one has handlers
+            loop = asyncio.get_running_loop()
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
 
 
 async def until_told(
@@ -219,13 +256,13 @@ def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
         if signals > 1:
             signal.raise_signal(number)  # the signal came before the handlers below were set
         told.set()
-        for handled in (signal.SIGTERM, signal.SIGINT):
+        for handled in STOP_SIGNALS:
             loop.remove_signal_handler(handled)
             # The system's default handler works even when this loop does not turn any more.
             signal.signal(handled, signal.SIG_DFL)
         log.info("told_to_stop signal=%s", signal.Signals(number).name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     if end_with_stdin:
         call_when_input_ends(told.set)

@@ -7,12 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from waltz.cli.http_options import http_options, refuse_unsafe_tokens
+from waltz.cli.tls_options import tls_options
 from waltz.errors import ConfigurationError
+from waltz.types import TlsSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from waltz.spark.pipelines.derived import TablesReport
     from waltz.spark.pipelines.watch import PipelineWatch
     from waltz.spark.progress import PartitionLag
+    from waltz.types import HttpAccess
 
 FILE = click.argument("definition", type=click.Path(dir_okay=False, path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -55,9 +60,25 @@ def pipeline() -> None:
 @FILE
 @EVERY
 @HTTP_ADDRESS
+@http_options()
+@click.option(
+    "--drop",
+    multiple=True,
+    metavar="TABLE",
+    help="Drop this table, which the definition no longer has.",
+)
 @JSON
-def run(definition: Path, every: float | None, http_address: str | None, as_json: bool) -> None:
+def run(
+    definition: Path,
+    every: float | None,
+    http_address: str | None,
+    http_access: HttpAccess,
+    drop: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Take in what the log has beyond the target, which is created if missing.
+
+    Tables that the definition has anew, or otherwise than before, are derived from the past first.
 
     An audit compares the copies of the log, and ends with 1 once they are not equal, or not all of
     them could be compared.
@@ -67,16 +88,54 @@ def run(definition: Path, every: float | None, http_address: str | None, as_json
         raise ConfigurationError(
             "--http-address is for a pipeline that keeps something and runs with --every"
         )
+    if drop and wanted.kind != "tables":
+        raise ConfigurationError(f"--drop is for a pipeline of tables; {definition} is none")
     if wanted.kind == "audit":
         _audit(wanted, every, as_json)
         return
-    with _watched(wanted, every, http_address) as watch, _session(wanted) as spark:
-        _show(as_json, *_taken_in(spark, wanted, watch))
+    with _watched(wanted, every, http_address, http_access) as watch, _session(wanted) as spark:
+        _show(as_json, *_taken_in(spark, wanted, watch, drop))
         while every is not None:
             time.sleep(every)
             facts, text = _taken_in(spark, wanted, watch)
             if facts["transactions"]:
                 _show(as_json, facts, text)
+
+
+@pipeline.command()
+@FILE
+@click.option(
+    "--cluster",
+    required=True,
+    envvar="WALTZ_CLUSTER",
+    help="The log to look at: waltz://host:port,host:port (servers) or the coordinator.",
+)
+@click.option(
+    "--target",
+    default="tables.db",
+    show_default=True,
+    help="Where the tables are to be kept, relative to the definition.",
+)
+@click.option(
+    "--transactions",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Look at this number of the newest transactions, in equal parts of all partitions.",
+)
+@tls_options
+@JSON
+def init(
+    definition: Path, cluster: str, target: str, transactions: int, tls: TlsSettings, as_json: bool
+) -> None:
+    """Write a first definition of tables, drafted from the newest transactions of the log.
+
+    It has the fields that their data has, a table with a row for each header, and a table of the
+    field that looks most like a key. Does not need Spark. An existing file is left alone.
+    """
+    from waltz.cli.pipeline_draft import write_draft
+
+    _show(as_json, *write_draft(definition, cluster, target, transactions, tls))
 
 
 @pipeline.command()
@@ -259,7 +318,10 @@ def _audit(wanted: PipelineDefinition, every: float | None, as_json: bool) -> No
 
 @contextmanager
 def _watched(
-    wanted: PipelineDefinition, every: float | None, address: str | None
+    wanted: PipelineDefinition,
+    every: float | None,
+    address: str | None,
+    access: HttpAccess,
 ) -> Iterator[PipelineWatch | None]:
     """Yield what the run has to tell, and answer scrapers with it; None: nobody asks."""
     if address is None or every is None:
@@ -269,14 +331,19 @@ def _watched(
     from waltz.spark.pipelines.watch import PipelineWatch
     from waltz.types import Address
 
+    at = Address.parse(address)
+    refuse_unsafe_tokens(at, access)
     watch = PipelineWatch(wanted, every)
-    with served(Address.parse(address), watch.state) as real:
-        click.echo(f"metrics at http://{real}/metrics", err=True)
+    with served(at, watch.state, access) as url:
+        click.echo(f"metrics at {url}/metrics", err=True)
         yield watch
 
 
 def _taken_in(
-    spark: SparkSession, wanted: PipelineDefinition, watch: PipelineWatch | None
+    spark: SparkSession,
+    wanted: PipelineDefinition,
+    watch: PipelineWatch | None,
+    drop: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], str]:
     from waltz.spark.pipelines.watch import NOBODY
 
@@ -291,7 +358,8 @@ def _taken_in(
     else:
         from waltz.spark.pipelines.derived import take_in
 
-        found = _derived(take_in(spark, _access(wanted), wanted, told))
+        tell = partial(click.echo, err=True)
+        found = _derived(take_in(spark, _access(wanted), wanted, told, drop=drop, tell=tell))
     if watch is not None:
         from waltz.spark.pipelines.last_verify import read_record
 
@@ -341,9 +409,16 @@ def _derived(report: TablesReport) -> tuple[dict[str, Any], str]:
         "transactions": report.transactions,
         "batches": report.batches,
         "undecodable": report.undecodable,
+        "backfilled": list(report.backfilled),
+        "dropped": list(report.dropped),
     }
     aside = f", {report.undecodable:,} of them undecodable" if report.undecodable else ""
-    return facts, f"took in {report.transactions:,} transactions{aside}"
+    lines = [
+        *(f"table {each} is derived from the past, too" for each in report.backfilled),
+        *(f"table {each} is dropped" for each in report.dropped),
+        f"took in {report.transactions:,} transactions{aside}",
+    ]
+    return facts, "\n".join(lines)
 
 
 def _read(path: Path) -> PipelineDefinition:

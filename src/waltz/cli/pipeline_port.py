@@ -26,7 +26,7 @@ from waltz.spark.followed_metrics import (
     pipeline_json,
 )
 from waltz.system.http import HttpServer
-from waltz.types import Address
+from waltz.types import PLAIN_HTTP, Address, HttpAccess
 
 PIPELINE_PREFIX: Final = "waltz_pipeline_"
 
@@ -60,17 +60,20 @@ def pipeline_routes(read: Callable[[], PipelineState]) -> Routes:
 
 
 @contextmanager
-def served(address: Address, read: Callable[[], PipelineState]) -> Iterator[Address]:
-    """Answer scrapers at `address` until the block ends; yield the address, with the real port.
-    Raises ConfigurationError: it cannot be listened on."""
+def served(
+    address: Address, read: Callable[[], PipelineState], access: HttpAccess = PLAIN_HTTP
+) -> Iterator[str]:
+    """Answer scrapers at `address` until the block ends; yield the URL, with the real port. Raises
+    ConfigurationError: it cannot be listened on, or a file of `access` cannot be used."""
+    routes = pipeline_routes(read)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="metrics", daemon=True)
     thread.start()
-    server = HttpServer(pipeline_routes(read))
     try:
+        server = HttpServer(routes, access=access)
         asyncio.run_coroutine_threadsafe(server.start(address), loop).result()
         try:
-            yield server.address
+            yield server.url
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:

@@ -8,9 +8,17 @@ from collections.abc import Sequence
 import click
 
 from waltz.access.policy import VERBS, NumberRange, Policy, Verb, decide
-from waltz.access.policy_comparison import ALL_HEADERS, Change, changes, doubts, holders
+from waltz.access.policy_comparison import (
+    ALL_HEADERS,
+    Change,
+    changes,
+    doubts,
+    holders,
+    quota_changes,
+)
 from waltz.access.policy_reading import read_policy
 from waltz.access.policy_text import HEADER_MAX, HEADER_MIN
+from waltz.access.quota import shown_limit
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, print_json
 from waltz.errors import ConfigurationError
@@ -60,18 +68,34 @@ def check(file: str, as_json: bool) -> None:
 @click.argument("new")
 @json_option
 def diff(old: str, new: str, as_json: bool) -> None:
-    """Show what another policy would grant and take away: + is allowed by NEW only, - by OLD only.
+    """Show what another policy would grant and take away: + is allowed by NEW only, - by OLD only;
+    ~ is a quota, or the mode, that differs.
 
     Names of roles and the way in which ranges are cut do not count.
     """
-    found = changes(_read(old), _read(new))
+    before, after = _read(old), _read(new)
     if as_json:
-        print_json([_as_json(each) for each in found])
+        limits = quota_changes(before, after)
+        found = [*map(_as_json, changes(before, after)), *(each._asdict() for each in limits)]
+        if before.mode is not after.mode:
+            found.append({"mode_before": before.mode.value, "mode_after": after.mode.value})
+        print_json(found)
         return
+    show_changes(before, after)
+
+
+def show_changes(before: Policy, after: Policy) -> None:
+    """Print a line per difference."""
+    found, limits = changes(before, after), quota_changes(before, after)
+    if before.mode is not after.mode:
+        click.echo(f"~ mode {before.mode.value} -> {after.mode.value}")
     for each in found:
         sign = "+" if each.is_gained else "-"
         click.echo(f"{sign} {each.principal} {each.verb.value}{_where(each)}")
-    if not found:
+    for principal, limit, *values in limits:
+        old_limit, new_limit = (shown_limit(limit, each) for each in values)
+        click.echo(f"~ {principal} {limit} {old_limit} -> {new_limit}")
+    if not found and not limits and before.mode is after.mode:
         click.echo("both allow the same")
 
 

@@ -1,4 +1,4 @@
-"""`waltz policy`: questions about a policy file, without a cluster.
+"""`waltz policy`: questions about a policy file, and the policy that a coordinator keeps.
 
 Owns where its commands are, and one line about each.
 """
@@ -24,9 +24,14 @@ PLACES: Final = {
     "test": CommandPlace(
         "waltz.cli.policy_file", "run_cases", "Ask a policy the cases in its file."
     ),
+    "token": CommandPlace("waltz.cli.policy_token", "token", "Make a bearer token for NAME."),
+    "apply": CommandPlace("waltz.cli.policy_stored", "apply", "Store a policy in the coordinator."),
+    "show": CommandPlace(
+        "waltz.cli.policy_stored", "show", "Print the policy that the coordinator keeps."
+    ),
 }
 
 
 @click.group(cls=LazyGroup, places=PLACES)
 def policy() -> None:
-    """Check who may do what, by a policy file; no cluster is asked."""
+    """Check who may do what by a policy file, and store it in the coordinator."""

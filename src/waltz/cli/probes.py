@@ -12,8 +12,16 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 
 from waltz.archive.archiver_metrics import ArchiverState
 from waltz.archive.archiver_metrics import health_json as archiver_health_json
-from waltz.cli.exposition import archiver_families, server_families, storage_families
+from waltz.bridge.bridge_metrics import BridgeFigures, bridge_json
+from waltz.cli.exposition import (
+    archiver_families,
+    bridge_families,
+    relay_families,
+    server_families,
+    storage_families,
+)
 from waltz.metrics import StateCollector
+from waltz.outbox.relay_metrics import RelayFigures, relay_json
 from waltz.server.clients.consumer_lags import ConsumersState
 from waltz.server.server_metrics import ServerState, original_gauges, server_health_json
 from waltz.storage.storage_metrics import NodeState, health_json, metrics_json
@@ -55,6 +63,26 @@ def archiver_routes(read: Callable[[], ArchiverState], *, version: str) -> dict[
         health=lambda: archiver_health_json(read()),
         families=lambda: archiver_families(read(), version=version),
         figures=lambda: archiver_health_json(read()),
+    )
+
+
+def relay_routes(read: Callable[[], RelayFigures], *, version: str) -> dict[str, Answering]:
+    return routes_of(
+        "waltz-outbox",
+        version,
+        health=lambda: relay_json(read()),
+        families=lambda: relay_families(read(), version=version),
+        figures=lambda: relay_json(read()),
+    )
+
+
+def bridge_routes(read: Callable[[], BridgeFigures], *, version: str) -> dict[str, Answering]:
+    return routes_of(
+        "waltz-bridge",
+        version,
+        health=lambda: bridge_json(read()),
+        families=lambda: bridge_families(read(), version=version),
+        figures=lambda: bridge_json(read()),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from waltz.access.policy_reading import read_policy
+from waltz.cli.access_keys import access_config, policy_file
 from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.log_format import (
     LOG_FORMAT_OPTION,
@@ -22,14 +23,15 @@ from waltz.cli.nodes import (
     COORDINATOR,
     ObservedNode,
     Routes,
+    check_http_access,
     installed_version,
     run_loop,
     until_told,
 )
 from waltz.cli.server_workers import run_workers
 from waltz.cluster.paths import root_at
-from waltz.configuration.access_settings import POLICY, PRINCIPAL_FROM
 from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.http_settings import http_access
 from waltz.configuration.server_settings import (
     ADVERTISED_ADDRESS,
     BIND_ADDRESS,
@@ -49,6 +51,7 @@ from waltz.configuration.server_settings import (
     TLS,
     advertised_address,
     client_address,
+    client_tls,
     http_address,
     is_on_loopback_unasked,
     server_settings,
@@ -63,7 +66,7 @@ from waltz.server.server_shell import Server, ServerConfig
 from waltz.system.real_disk import RealDisk
 from waltz.system.real_host import real_host
 from waltz.system.tls import Tls, tell_of_open_ports
-from waltz.types import Address, CoordinatorAddress, is_local
+from waltz.types import PLAIN_HTTP, Address, CoordinatorAddress, HttpAccess, is_local
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +81,7 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
         restore_seconds=settings[RESTORE_TIMEOUT],
         idle_seconds=settings[IDLE_TIMEOUT],
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
-        name_sources=settings[PRINCIPAL_FROM],
-        policy_path=settings.get(POLICY),
+        access=access_config(settings, has_authorities=settings.is_set(TLS.authorities)),
         lock_table_slots=settings[LOCK_TABLE_SIZE],
         checkpoint_transactions=settings[CHECKPOINT_INTERVAL],
         root=root_at(coordinator_address(settings)),
@@ -87,13 +89,13 @@ def server_config(settings: Settings, machine_name: str) -> ServerConfig:
     )
 
 
-def observed(server: Server, http: Address | None) -> ObservedNode:
+def observed(server: Server, http: Address | None, access: HttpAccess = PLAIN_HTTP) -> ObservedNode:
     def routes() -> Routes:
         from waltz.cli.probes import server_routes
 
         return server_routes(server.state, server.consumers, version=installed_version())
 
-    return ObservedNode(server, http, routes)
+    return ObservedNode(server, http, routes, access)
 
 
 def unfinished(state: ServerState) -> list[Fields]:
@@ -112,7 +114,7 @@ def unfinished(state: ServerState) -> list[Fields]:
 def server_host(settings: Settings) -> Host:
     return real_host(
         coordinator_address(settings),
-        tls_settings(settings, TLS, listens=True),
+        client_tls(settings),
         connecting=storage_tls(settings),
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
     )
@@ -141,7 +143,7 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
     try:
         await check_neighbours(settings, host)
         await until_told(
-            observed(server, http_address(settings)),
+            observed(server, http_address(settings), http_access(settings)),
             end_with_stdin=end_with_stdin,
             shutdown_seconds=settings[SHUTDOWN_TIMEOUT],
             unfinished=lambda: unfinished(server.state()),
@@ -218,10 +220,12 @@ def server(
     )
     settings = read_settings(config_path, options, SERVER_KEYS, server_settings)
     if check:
-        Tls(tls_settings(settings, TLS, listens=True))  # reads the files
+        Tls(client_tls(settings))  # reads the files
+        check_http_access(http_access(settings))
         if (towards_storages := storage_tls(settings)) is not None:
             Tls(towards_storages)
-        if (policy_path := settings.get(POLICY)) is not None:
+        access_config(settings)  # reads the file of tokens
+        if (policy_path := policy_file(settings)) is not None:
             read_policy(RealDisk(), policy_path)
         print_settings(settings)
         return

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from waltz.cli.children import STOP_SECONDS_MAX, Child, Keeper
 from waltz.cli.nodes import until_told
+from waltz.configuration.access_settings import AUDIT_FILE
 from waltz.configuration.server_settings import (
     ADVERTISED_ADDRESS,
     PREFERRED_PARTITIONS,
@@ -67,6 +68,11 @@ class ServerWorkers:
             raise ConfigurationError(
                 f"{PREFERRED_PARTITIONS.name} with {count} workers: all of them would prefer the"
                 " same partitions; give each server a file of its own"
+            )
+        if settings.get(AUDIT_FILE) is not None:
+            raise ConfigurationError(
+                f"{AUDIT_FILE.name} with {count} workers: an audit log is written by one process;"
+                " give each server a file of its own"
             )
         self._keeper = Keeper(
             [

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import click
 
+from waltz.access.policy_reading import read_policy
+from waltz.cli.access_keys import access_config, policy_file
 from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.log_format import (
     LOG_FORMAT_OPTION,
@@ -22,6 +24,7 @@ from waltz.cli.nodes import (
     COORDINATOR,
     ObservedNode,
     Routes,
+    check_http_access,
     installed_version,
     run_loop,
     until_told,
@@ -34,7 +37,9 @@ from waltz.cluster.cluster_shell import (
 )
 from waltz.cluster.kept_coordinator_shell import KeptCoordinator
 from waltz.cluster.paths import root_at
+from waltz.cluster.policy_node_shell import AskedPolicyNode
 from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
+from waltz.configuration.http_settings import http_access
 from waltz.configuration.settings import Settings
 from waltz.configuration.storage_settings import (
     ADMIN_BIND_ADDRESS,
@@ -67,21 +72,31 @@ from waltz.log_fields import Fields
 from waltz.storage.directory.space import FREE_MINIMUM
 from waltz.storage.storage_metrics import NodeState
 from waltz.storage.storage_node_shell import StorageConfig, StorageNode
-from waltz.system.real_disk import tell_of_open_files
+from waltz.system.real_disk import RealDisk, tell_of_open_files
 from waltz.system.real_host import real_coordinator, real_host
 from waltz.system.tls import Tls, tell_of_open_ports
-from waltz.types import Address, CoordinatorAddress, PartitionId, ReplicaId, SessionId
+from waltz.types import (
+    PLAIN_HTTP,
+    Address,
+    CoordinatorAddress,
+    HttpAccess,
+    PartitionId,
+    ReplicaId,
+    SessionId,
+)
 
 log = logging.getLogger(__name__)
 
 
-def observed(node: StorageNode, http_address: Address | None) -> ObservedNode:
+def observed(
+    node: StorageNode, http_address: Address | None, access: HttpAccess = PLAIN_HTTP
+) -> ObservedNode:
     def routes() -> Routes:
         from waltz.cli.probes import storage_routes
 
         return storage_routes(node.state, version=installed_version())
 
-    return ObservedNode(node, http_address, routes)
+    return ObservedNode(node, http_address, routes, access)
 
 
 def unfinished(state: NodeState) -> list[Fields]:
@@ -130,6 +145,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
                 replica_id, ",".join(sorted(known)),
             )  # fmt: skip
         assigned = frozenset(PartitionId(p) for p in range(params.partition_count))
+        access = access_config(settings)
         config = StorageConfig(
             directory=settings[DIRECTORY],
             cluster_key=params.cluster_key,
@@ -146,10 +162,12 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
             register=register,
             latest_session=latest,
             read_partition_count=read_partition_count,
+            access=access,
+            stored_policy=AskedPolicyNode(kept, root) if access.follows_coordinator else None,
         )
         node = StorageNode(host, config)
         await until_told(
-            observed(node, http_address(settings)),
+            observed(node, http_address(settings), http_access(settings)),
             end_with_stdin=end_with_stdin,
             shutdown_seconds=settings[SHUTDOWN_TIMEOUT],
             unfinished=lambda: unfinished(node.state()),
@@ -222,6 +240,9 @@ def storage(
     settings = read_settings(config_path, options, STORAGE_KEYS, storage_settings)
     if check:
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
+        check_http_access(http_access(settings))
+        if (policy_path := policy_file(settings)) is not None:
+            read_policy(RealDisk(), policy_path)
         print_settings(settings)
         return
     set_up_logging(log_format)

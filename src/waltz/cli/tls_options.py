@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from waltz.errors import ConfigurationError
-from waltz.host import Host
-from waltz.system.tcp_network import RealNetwork
 from waltz.types import TlsSettings
+
+if TYPE_CHECKING:
+    from waltz.host import Host
+
+TOKEN_VARIABLE: Final = "WALTZ_TOKEN"  # noqa: S105 -- the name of a variable
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,16 +24,29 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_tls(
-        *, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, **others: Any
+        *,
+        tls_ca: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        token_file: str | None,
+        **others: Any,
     ) -> Any:
         if (tls_cert is not None or tls_key is not None) and None in (tls_ca, tls_cert):
             raise click.UsageError(
                 "--tls-cert needs --tls-ca, and --tls-key both: without CAs every peer would"
                 " be trusted"
             )
-        return command(tls=TlsSettings(tls_cert, tls_key, authorities=tls_ca), **others)
+        # A token itself is never an option: everybody on the machine could read it.
+        token = None if token_file else os.environ.get(TOKEN_VARIABLE) or None
+        if (token or token_file) and tls_ca is None:
+            raise click.UsageError(
+                "a token needs --tls-ca: without CAs every server that answers would be sent it"
+            )
+        tls = TlsSettings(tls_cert, tls_key, authorities=tls_ca, token=token, token_file=token_file)
+        return command(tls=tls, **others)
 
     for name, text in (
+        ("--token-file", f"File of the token shown to servers; or {TOKEN_VARIABLE} has the token."),
         ("--tls-key", "Key of the certificate, if in another file."),
         ("--tls-cert", "Certificate of this process, PEM."),
         ("--tls-ca", "Trusted CAs, PEM. Default: every peer is trusted."),
@@ -53,6 +70,7 @@ def secured_by_file(path: str | None) -> Callable[[Host], Host]:
     from waltz.configuration.server_settings import TLS
     from waltz.configuration.settings import judge
     from waltz.configuration.tls_settings import tls_settings
+    from waltz.system.tcp_network import RealNetwork
 
     prefix = f"{TLS.certificate.guarded}."
     settings = read_settings(

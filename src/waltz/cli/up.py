@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,7 +24,7 @@ from rich.markup import escape
 from waltz.cli.children import Child, Keeper
 from waltz.cli.coordination import coordinator_service
 from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
-from waltz.cli.nodes import COORDINATOR, call_when_input_ends, run_loop
+from waltz.cli.nodes import COORDINATOR, STOP_SIGNALS, call_when_input_ends, run_loop
 from waltz.cli.trial_certificates import trial_certificates
 from waltz.cli.trial_directory import (
     EMBEDDED,
@@ -311,7 +310,7 @@ async def run_cluster(
     coordinator = supervisor.coordinator
     await coordinator.start()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, supervisor.tell_to_stop)
     if end_with_stdin:
         call_when_input_ends(supervisor.tell_to_stop)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from waltz.cli.http_options import http_options
 from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, set_up_logging
 from waltz.cli.nodes import ADDRESS, run_loop, until_told
 from waltz.cli.prove import read_key_text, read_public_key
 from waltz.errors import AttestationError, ConfigurationError
 from waltz.peer_log import PeerLog
-from waltz.types import Address, is_local
+from waltz.types import PLAIN_HTTP, Address, HttpAccess, is_local
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,6 +66,7 @@ DEFAULT_ADDRESS: Final = Address("127.0.0.1", 7190)
     type=click.Path(path_type=Path),
     help="SQLite file with the newest checkpoint of each log; made if there is none.",
 )
+@http_options(tokens=False)
 @LOG_FORMAT_OPTION
 @click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
 def witness(
@@ -72,6 +74,7 @@ def witness(
     key_path: Path,
     log_keys: tuple[str, ...],
     memory_path: Path,
+    http_access: HttpAccess,
     log_format: LogFormat,
     end_with_stdin: bool,
 ) -> None:
@@ -90,19 +93,27 @@ def witness(
         )
     keys = tuple(read_public_key(each) for each in log_keys)
     set_up_logging(log_format)
-    if not is_local(address.host):
-        log.warning("witness_without_tls address=%s: put TLS in front of it", address)
-    run_loop(
-        until_told(WitnessNode(address, key, keys, memory_path), end_with_stdin=end_with_stdin)
-    )
+    if http_access.tls is None and not is_local(address.host):
+        log.warning(
+            "witness_without_tls address=%s: give --http-tls-cert, or put TLS in front of it",
+            address,
+        )
+    node = WitnessNode(address, key, keys, memory_path, http_access)
+    run_loop(until_told(node, end_with_stdin=end_with_stdin))
 
 
 class WitnessNode:
     """A witness as a process that runs until it is told to stop."""
 
     def __init__(
-        self, address: Address, key: SecretKey, keys: tuple[PublicKey, ...], memory_path: Path
+        self,
+        address: Address,
+        key: SecretKey,
+        keys: tuple[PublicKey, ...],
+        memory_path: Path,
+        http_access: HttpAccess = PLAIN_HTTP,
     ) -> None:
+        self._http_access = http_access
         self._address = address
         self._key = key
         self._keys = keys
@@ -127,7 +138,7 @@ class WitnessNode:
 
         self._heads = WitnessHeads(self._memory_path)
         routes = [Route("/add-checkpoint", self._add_checkpoint, methods=["POST"])]
-        self._http = HttpServer(Starlette(routes=routes))
+        self._http = HttpServer(Starlette(routes=routes), access=self._http_access)
         await self._http.start(self._address)
         public = self._key.public_key
         log.info("witness_started address=%s key=%s", self._http.address, public)

@@ -1,0 +1,227 @@
+"""`waltz bridge status` and `skip`: the progress of a bridge, beside the log.
+
+Owns what is shown and asked. A bridge that runs has the progress for itself: it is shown as the
+file has it, and changed only while no bridge runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waltz.cli.command_settings import read_settings
+from waltz.cli.moments import moment
+from waltz.cli.nodes import run_loop
+from waltz.cli.output import json_option, new_table, print_json, print_table
+from waltz.configuration.bridge_settings import (
+    BRIDGE_CLUSTER,
+    BRIDGE_KEYS,
+    BRIDGE_TLS,
+    PROGRESS,
+    bridge_settings,
+)
+from waltz.configuration.settings import Settings
+from waltz.configuration.tls_settings import tls_settings
+from waltz.errors import ConfigurationError, DirectoryInUseError, WaltzError
+
+if TYPE_CHECKING:
+    from waltz import AsyncLogReader
+    from waltz.bridge.bridge_progress import BridgeProgress, PartitionProgress, ProgressFile
+    from waltz.cluster.histories import Histories
+
+BRIDGE_FILE = click.argument("file", type=click.Path(dir_okay=False))
+
+
+def read_bridge(path: str) -> Settings:
+    """Return the settings of a bridge; warnings go to standard error. Raises
+    ConfigurationError."""
+    settings = read_settings(path, {}, BRIDGE_KEYS, bridge_settings)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return settings
+
+
+def progress_file(settings: Settings) -> ProgressFile:
+    from waltz.bridge.bridge_progress import ProgressFile
+    from waltz.system.real_disk import RealDisk
+
+    return ProgressFile(RealDisk(), settings[PROGRESS])
+
+
+def _reader(settings: Settings) -> AsyncLogReader:
+    import waltz
+
+    tls = tls_settings(settings, BRIDGE_TLS, listens=False)
+    return waltz.open_async_reader(settings[BRIDGE_CLUSTER], tls=tls, name="bridge")
+
+
+@click.command("status")
+@BRIDGE_FILE
+@json_option
+def bridge_status(file: str, as_json: bool) -> None:
+    """Show how far a bridge is, and what it lacks.
+
+    The places are those of the progress, the ends those that the cluster tells now. Why a partition
+    waits the bridge itself tells, at its /health.
+    """
+    settings = read_bridge(file)
+    progress_at = progress_file(settings)
+    progress = progress_at.load()
+    ends, trouble = run_loop(_ends(settings, progress, progress_at.path))
+    partitions = {} if progress is None else progress.partitions
+    rows = [_row(each, place, ends.get(each)) for each, place in sorted(partitions.items())]
+    if as_json:
+        print_json(_json(progress, rows, _is_locked(progress_at), trouble))
+        return
+    runs = {True: "yes", False: "no", None: "unknown"}[_is_locked(progress_at)]
+    click.echo(f"progress: {progress_at.path}{'' if progress else ', not begun'}")
+    click.echo(f"in use by a process: {runs}")
+    if progress is not None:
+        click.echo(f"cluster: {progress.cluster_key}")
+        table = new_table("partition", "next", "end of log", "waiting", "history")
+        for each in rows:
+            shown = ("unknown" if value is None else str(value) for value in each.values())
+            table.add_row(*shown)
+        print_table(table)
+        for skip in progress.skips:
+            click.echo(
+                f"skipped: partition {skip.partition_id}, {skip.first} to {skip.last}, at"
+                f" {moment(skip.at_milliseconds)}: {skip.reason!r}"
+            )
+    if trouble is not None:
+        click.echo(f"the cluster does not tell its ends: {trouble}", err=True)
+
+
+def _row(partition_id: int, place: PartitionProgress, end: int | None) -> dict[str, Any]:
+    """Return what is shown of a partition. `waiting` counts transactions of all headers."""
+    return {
+        "partition": partition_id,
+        "next": place.next_id,
+        "end": end,
+        "waiting": None if end is None else end - place.next_id,
+        "history": str(place.history),
+    }
+
+
+def _json(
+    progress: BridgeProgress | None,
+    rows: list[dict[str, Any]],
+    in_use: bool | None,
+    trouble: str | None,
+) -> dict[str, Any]:
+    skips = () if progress is None else progress.skips
+    return {
+        "has_begun": progress is not None,
+        "in_use": in_use,
+        "cluster_key": None if progress is None else str(progress.cluster_key),
+        "partitions": rows,
+        "skips": [
+            {
+                "partition": each.partition_id,
+                "first": each.first,
+                "last": each.last,
+                "reason": each.reason,
+                "at": moment(each.at_milliseconds),
+            }
+            for each in skips
+        ],
+        "forgotten_skips": 0 if progress is None else progress.forgotten_skips,
+        "trouble": trouble,
+    }
+
+
+def _is_locked(file: ProgressFile) -> bool | None:
+    """Return whether a process works with the progress; None: this user may not ask."""
+    try:
+        file.lock()()
+    except DirectoryInUseError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+async def _ends(
+    settings: Settings, progress: BridgeProgress | None, path: str
+) -> tuple[dict[int, int], str | None]:
+    """Return the ID after the last transaction of each partition of the progress, or why they are
+    not known."""
+    if progress is None:
+        return {}, None
+    from waltz.types import PartitionId
+
+    try:
+        async with _reader(settings) as reader:
+            progress.check_cluster(reader.cluster_key, path)
+            marks = await reader.high_water_marks(list(map(PartitionId, progress.partitions)))
+            return {each: mark + 1 for each, mark in marks.items()}, None
+    except (WaltzError, OSError) as error:
+        return {}, str(error)
+
+
+@click.command("skip")
+@BRIDGE_FILE
+@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("first", type=click.IntRange(min=0))
+@click.argument("last", type=click.IntRange(min=0))
+@click.option("--reason", required=True, help="Why; the progress keeps it.")
+def skip_range(file: str, partition: int, first: int, last: int, reason: str) -> None:
+    """Leave out transactions at which a partition waits.
+
+    They are those of PARTITION from FIRST to LAST, and are never posted. FIRST is the transaction
+    at which the partition waits; LAST is in the log. The bridge must not run.
+    """
+    from waltz.bridge.bridge_progress import REASON_CHARACTERS_MAX, Skip
+    from waltz.system.real_host import real_host
+    from waltz.types import TlsSettings
+
+    if len(reason) > REASON_CHARACTERS_MAX:
+        raise ConfigurationError(f"a reason has at most {REASON_CHARACTERS_MAX} characters")
+    settings = read_bridge(file)
+    progress_at = progress_file(settings)
+    unlock = _lock_to_skip(progress_at)
+    try:
+        progress = progress_at.load()
+        if progress is None:
+            raise ConfigurationError(f"there is no progress in {progress_at.path}: nothing waits")
+
+        async def ask() -> tuple[Histories, int, int]:
+            async with _reader(settings) as reader:
+                progress.check_cluster(reader.cluster_key, progress_at.path)
+                mark = await reader.high_water_mark(partition)
+                clock = real_host(None, TlsSettings()).clock
+                return reader.histories, mark, clock.wall_milliseconds()
+
+        histories, mark, now = run_loop(ask())
+        skip = Skip(partition, first, last, reason, now)
+        skipped = progress.skipping(skip, histories.current)
+        _check(histories, partition, progress.partitions[partition], last, mark)
+        progress_at.save(skipped)
+    finally:
+        unlock()
+    click.echo(f"partition {partition} resumes at transaction {last + 1}")
+
+
+def _lock_to_skip(file: ProgressFile) -> Any:
+    try:
+        return file.lock()
+    except DirectoryInUseError as error:
+        raise DirectoryInUseError(
+            f"a bridge runs with {file.path}. Stop it, skip, and start it again"
+        ) from error
+
+
+def _check(
+    histories: Histories, partition: int, place: PartitionProgress, last: int, mark: int
+) -> None:
+    """Raises HistoryChangedError; ConfigurationError: the log does not have all of the range."""
+    from waltz.bridge.bridge_progress import check_place
+    from waltz.types import PartitionId
+
+    check_place(histories, PartitionId(partition), place, mark)
+    if last > mark:
+        raise ConfigurationError(
+            f"the log of partition {partition} ends with transaction {mark}: {last} is not there"
+            " yet, and what is to come is not skipped unseen"
+        )
