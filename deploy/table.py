@@ -100,6 +100,7 @@ RECORDINGS: Final = (
 
 SERVER_PAGE: Final = "server.md"
 STORAGE_PAGE: Final = "storage-node.md"
+AUDIT_PAGE: Final = "audit.md"
 CLIENT_PAGE: Final = "clients.md"
 CONSUMER_PAGE: Final = "consumers.md"
 ARCHIVE_PAGE: Final = "archive.md"
@@ -214,6 +215,25 @@ ALERTS: Final = (
         "{{ $labels.instance }} does not read {{ $value }} clients: too much is under way.",
         SERVER_PAGE,
         "Clients are not read",
+    ),
+    Alert(
+        "WaltzAuditFails",
+        "waltz_server_audit_failing == 1 or waltz_storage_audit_failing == 1",
+        "1m",
+        Severity.WARNING,
+        "{{ $labels.instance }} cannot write its audit log, and refuses what operators ask.",
+        AUDIT_PAGE,
+        "When the log takes no entries",
+    ),
+    Alert(
+        "WaltzAuditLosesEntries",
+        "increase(waltz_server_audit_entries_lost_total[1h]) > 0"
+        " or increase(waltz_storage_audit_entries_lost_total[1h]) > 0",
+        "0m",
+        Severity.WARNING,
+        "{{ $value }} entries of {{ $labels.instance }} are not in its audit log.",
+        AUDIT_PAGE,
+        "When the log takes no entries",
     ),
     Alert(
         "WaltzRecordsDamaged",
@@ -486,6 +506,17 @@ DASHBOARDS: Final = (
                 " clients.",
             ),
             Panel("Sync, p99", "s", (("waltz:drain_seconds:p99", "{{instance}}"),)),
+            Panel(
+                "Held up by quotas",
+                "s",
+                (
+                    (
+                        "sum by (principal) (rate(waltz_server_throttled_seconds_total[5m]))",
+                        "{{principal}}",
+                    ),
+                ),
+                "Seconds per second, over all connections of a principal.",
+            ),
             Panel(
                 "Coordinator",
                 "short",

@@ -72,6 +72,7 @@ def free(size_bytes: int) -> SpaceGuard:
 FOLLOWED = ClientPartitionMetrics(
     partition_id=PartitionId(0),
     is_mounted=True,
+    is_denied=False,
     applied_mark=TransactionId(9),
     known_mark=TransactionId(9),
     applied=10,

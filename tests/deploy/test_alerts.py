@@ -16,6 +16,7 @@ from deploy.artefacts import FOLDER
 from deploy.table import ALERTS, Alert
 from tests.deploy.scrapes import CONSUMERS, DISK, GIBIBYTE, WELL, Scene, free, series, store
 from tests.promtool import promtool
+from waltz.audit.audit_metrics import AuditStanding
 from waltz.figures import Durations
 from waltz.server.appends.stage_seconds import StageSeconds
 from waltz.server.clients.consumer_lags import ConsumerLag, ConsumersState
@@ -47,6 +48,8 @@ def behind(transactions: int, seconds: float, *, is_connected: bool) -> Consumer
     return replace(CONSUMERS, lags=(lag, *CONSUMERS.lags[1:]))
 
 
+WELL_AUDITED = WELL.with_server(audit=AuditStanding(9, 0, 0, is_failing=False))
+
 SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
     "WaltzProcessDown": replace(WELL, up=0),
     "WaltzPartitionUnserved": WELL.with_server(partitions=WELL.server.partitions[:1]),
@@ -68,6 +71,8 @@ SCENES: dict[str, Scene | tuple[Scene, Scene]] = {
         WELL.with_partition(append_seconds=StageSeconds(store=seconds(4.0, 4.0))),
     ),
     "WaltzClientsNotRead": WELL.with_server(throttled_connections=1),
+    "WaltzAuditFails": WELL.with_server(audit=AuditStanding(9, 0, 1, is_failing=True)),
+    "WaltzAuditLosesEntries": (WELL_AUDITED, WELL.with_server(audit=AuditStanding(9, 1, 1, False))),
     "WaltzRecordsDamaged": WELL.with_replica(
         damaged_ranges=(DamagedRange(TransactionId(4), TransactionId(5)),)
     ),
