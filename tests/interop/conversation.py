@@ -6,6 +6,7 @@ Nothing here decodes or encodes: frames are cut by their length, and compared as
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -21,10 +22,12 @@ SECONDS_MAX: Final = 60.0
 
 
 class Conversation:
-    """The client's side of one connection to `address`."""
+    """The client's side of one connection to `address`, over TLS if there is a context for it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection((address.host, address.port), SECONDS_MAX)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=address.host)
 
     def say(self, *frames: bytes) -> None:
         self._socket.sendall(b"".join(frames))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from tests.interop.conversation import Conversation
+from tests.tls_files import TlsFiles
 from waltz.cli.trial_directory import choose_ports
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.paths import ClusterPaths
@@ -19,7 +22,8 @@ from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.host import ANY_VERSION, Coordinator
 from waltz.system.embedded_server import EmbeddedCoordinatorServer
 from waltz.system.real_host import real_host
-from waltz.types import Address, Generation, PartitionId, ServerId
+from waltz.system.tcp_network import NOT_CONFIGURED
+from waltz.types import Address, Generation, PartitionId, ServerId, TlsSettings
 
 KEY: Final = UUID("00112233-4455-6677-8899-aabbccddeeff")
 """The cluster key of the original's frames."""
@@ -34,11 +38,12 @@ T = TypeVar("T")
 class Loop:
     """An event loop in a thread of its own, with a coordinator on it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tls: TlsSettings) -> None:
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._server = EmbeddedCoordinatorServer(str(directory / "coordinator.json"))
+        self._server = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=tls)
         self.address = Address(LOOPBACK, choose_ports(LOOPBACK, 0, 1)[0])
         self.run(self._server.start(self.address))
 
@@ -49,7 +54,7 @@ class Loop:
         """Have something done with a session of its own."""
 
         async def main() -> T:
-            door = real_host(self.address).coordinator
+            door = real_host(self.address, self._tls).coordinator
             try:
                 return await question(door)
             finally:
@@ -65,8 +70,8 @@ class Loop:
 
 
 @contextmanager
-def running_loop(directory: Path) -> Iterator[Loop]:
-    loop = Loop(directory)
+def running_loop(directory: Path, tls: TlsSettings = NOT_CONFIGURED) -> Iterator[Loop]:
+    loop = Loop(directory, tls)
     try:
         yield loop
     finally:
@@ -95,14 +100,58 @@ def running_node(directory: Path, role: str, *arguments: str) -> Iterator[None]:
         process.communicate()
 
 
+POLICY: Final = """
+version: 1
+mode: deny
+default: deny
+roles:
+  node: {verbs: [server]}
+  client: {verbs: [read, append, prefer, status], partitions: all}
+  tool: {verbs: [read, admin, status], partitions: all}
+grants:
+  "spiffe://tests/server": [node]
+  "spiffe://tests/client": [client]
+  "spiffe://tests/tool": [tool]
+"""
+"""Each peer is granted what the original asked for in its role, and nothing besides."""
+
+
+class Guard:
+    """A policy that denies whatever it does not name, and certificates for those whom it names."""
+
+    def __init__(self, directory: Path) -> None:
+        self._tls = TlsFiles(directory)
+        (directory / "policy.yaml").write_text(POLICY)
+        self._file = directory / "access.yml"
+        self._file.write_text(f"access.policy: {directory / 'policy.yaml'}\n")
+
+    def options(self, name: str) -> list[str]:
+        """Of a process that is `name` and asks the policy."""
+        tls = ("--tls-cert", self._certificate(name), "--tls-ca", self._tls.authorities)
+        return [str(self._file), *tls]
+
+    def settings(self, name: str) -> TlsSettings:
+        return TlsSettings(certificate=self._certificate(name), authorities=self._tls.authorities)
+
+    def context(self, name: str) -> ssl.SSLContext:
+        """Of a peer of the original that shows the certificate of `name`."""
+        context = ssl.create_default_context(cafile=self._tls.authorities)
+        context.load_cert_chain(self._certificate(name))
+        return context
+
+    def _certificate(self, name: str) -> str:
+        return self._tls.issue(name, LOOPBACK, "localhost")
+
+
 @contextmanager
 def running_storage(
-    directory: Path, coordinator: Address, data: Address, admin: Address
+    directory: Path, coordinator: Address, data: Address, admin: Address, guard: Guard | None = None
 ) -> Iterator[None]:
     (directory / "storage").mkdir(exist_ok=True)
     with running_node(
         directory,
         "storage",
+        *(guard.options("storage") if guard else ()),
         *("--coordinator", str(coordinator), "--directory", str(directory / "storage")),
         *("--address", str(data), "--admin-address", str(admin)),
         *("--disk-free-min", "64MiB", "--assign-all"),
@@ -123,10 +172,11 @@ async def make_cluster(
 
 
 class Nodes:
-    """Where everything is."""
+    """Where everything is; `guard`: of a cluster whose processes ask a policy, over TLS."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, guard: Guard | None) -> None:
         self.loop = loop
+        self.guard = guard
         ports = choose_ports(LOOPBACK, 0, 3)
         self.data, self.admin, self.server = (Address(LOOPBACK, port) for port in ports)
 
@@ -134,17 +184,28 @@ class Nodes:
     def coordinator(self) -> Address:
         return self.loop.address
 
+    def tls(self, name: str) -> TlsSettings | None:
+        """The TLS settings of one of our clients."""
+        return self.guard.settings(name) if self.guard else None
+
+    def talk(self, address: Address, name: str) -> Conversation:
+        """A connection of a peer of the original, which is `name` to those who ask a policy."""
+        return Conversation(address, self.guard.context(name) if self.guard else None)
+
 
 @contextmanager
-def running_nodes(directory: Path, *, server: bool = True, storage: bool = True) -> Iterator[Nodes]:
+def running_nodes(
+    directory: Path, *, server: bool = True, storage: bool = True, guard: Guard | None = None
+) -> Iterator[Nodes]:
     """A cluster of one storage node and one server; without one of them, a test plays it."""
     with ExitStack() as stack:
-        nodes = Nodes(stack.enter_context(running_loop(directory)))
+        tls = guard.settings("coordinator") if guard else NOT_CONFIGURED
+        nodes = Nodes(stack.enter_context(running_loop(directory, tls)), guard)
         entry = StorageEntry(nodes.data, nodes.admin)
         nodes.loop.ask(lambda door: make_cluster(door, entry))
         if storage:
             stack.enter_context(
-                running_storage(directory, nodes.coordinator, nodes.data, nodes.admin)
+                running_storage(directory, nodes.coordinator, nodes.data, nodes.admin, guard)
             )
         if server:
             stack.enter_context(running_server(directory, nodes))
@@ -154,5 +215,6 @@ def running_nodes(directory: Path, *, server: bool = True, storage: bool = True)
 @contextmanager
 def running_server(directory: Path, nodes: Nodes) -> Iterator[None]:
     coordinator = ("--coordinator", str(nodes.coordinator))
-    with running_node(directory, "server", *coordinator, "--address", str(nodes.server)):
+    options = nodes.guard.options("server") if nodes.guard else ()
+    with running_node(directory, "server", *options, *coordinator, "--address", str(nodes.server)):
         yield

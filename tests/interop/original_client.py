@@ -29,6 +29,10 @@ PLACE_OF_FIELDS: Final = 17
 MOUNTED, FEED, SUSPENDED, BODY, FLUSHED, REFUSED = 1, 4, 5, 7, 9, 10
 
 
+class NotServedError(Exception):
+    """The server has ended the connection, or does not mount a partition."""
+
+
 class Frames:
     """Cuts what one connection brings into payloads."""
 
@@ -43,9 +47,10 @@ class Frames:
         """What came after the server's Hello."""
 
     def read(self) -> list[bytes]:
-        """Return the payloads that one read completes. Raises AssertionError: the end."""
+        """Return the payloads that one read completes. Raises NotServedError: the end."""
         data = self.socket.recv(READ_BYTES)
-        assert data, "the server has ended the connection"
+        if not data:
+            raise NotServedError("the server has ended the connection")
         data = self._left + data
         place, found = 0, []
         while len(data) - place >= HEADER_BYTES:
@@ -90,7 +95,7 @@ class OriginalClient:
         self._generations = generations
         self._version = version
         self._data = data
-        self._sequence = 0
+        self.sequence = 0
         self.partitions = {number: Followed() for number in generations}
         self.applied = 0
         self.committed = 0
@@ -112,6 +117,12 @@ class OriginalClient:
         waiting = [now - at for each in self.partitions.values() for at in each.window.values()]
         return max([*waiting, *self.window_seconds], default=0.0)
 
+    def note_sent(self, number: int, request_id: bytes) -> None:
+        """An append of the partition is about to be sent; for classes that write that down."""
+
+    def note_committed(self, number: int, request_id: bytes, transaction_id: int) -> None:
+        """An append of this client came back in the feed."""
+
     def mount(self, marks: dict[int, int]) -> None:
         """Ask for the partitions, each from its mark on; they are fed once this runs."""
         for number, mark in marks.items():
@@ -121,7 +132,8 @@ class OriginalClient:
             self._say(self._stream, "MountRequest hwm=99 seq=1", followed.mount, mark, 0)
 
     def run(self, seconds: float) -> None:
-        """Follow, fetch, append until the time is over."""
+        """Follow, fetch, append until the time is over. Raises NotServedError, OSError: this client
+        is of no use any more."""
         end = time.monotonic() + seconds
         both = [self._stream.socket, self._calls.socket]
         for frames in (self._stream, self._calls):
@@ -149,7 +161,8 @@ class OriginalClient:
                 self._apply(number, followed, payload)
             elif kind == MOUNTED:
                 state = payload[PLACE_OF_FIELDS:]
-                assert state in (b"\x01", bytes(4)), f"not mounted: {state.hex()}"
+                if state not in (b"\x01", bytes(4)):
+                    raise NotServedError(f"not mounted: {state.hex()}")
                 followed.is_mounted = True
                 self._want_more(followed)
             elif kind == SUSPENDED and request_id == followed.mount:
@@ -167,7 +180,9 @@ class OriginalClient:
     def _apply(self, number: int, followed: Followed, payload: bytes) -> None:
         transaction_id, request_id = followed.fed.popleft()
         answered, is_found = struct.unpack_from(">q?", payload, PLACE_OF_FIELDS)
-        assert (answered, is_found) == (transaction_id, True)
+        assert answered == transaction_id
+        if not is_found:
+            raise NotServedError(f"transaction {transaction_id} is not given")
         assert transaction_id == followed.mark + 1
         assert followed.asked_at is not None
         now = time.monotonic()
@@ -176,6 +191,7 @@ class OriginalClient:
         followed.mark, followed.asked_at = transaction_id, None
         self.applied += 1
         if (sent_at := followed.window.pop(request_id, None)) is not None:
+            self.note_committed(number, request_id, transaction_id)
             self.committed += 1
             self.window_seconds.append(now - sent_at)
         if followed.fed:
@@ -187,15 +203,16 @@ class OriginalClient:
         for number, followed in self.partitions.items():
             while followed.is_mounted and len(followed.window) < WINDOW:
                 request_id = self._request_id(number)
+                self.note_sent(number, request_id)
                 followed.window[request_id] = time.monotonic()
                 head = bytes([2]) + request_id + struct.pack(">q", followed.mark)
                 locks = bytes(4 * min(3, self._version + 1))
                 self._send(self._stream, head + locks + bytes(4) + self._data)
 
     def _request_id(self, number: int) -> bytes:
-        self._sequence += 1
+        self.sequence += 1
         generation = self._generations[number]
-        return struct.pack(">iiii", self._client_id, generation, number, self._sequence)
+        return struct.pack(">iiii", self._client_id, generation, number, self.sequence)
 
     def _say(self, frames: Frames, name: str, request_id: bytes, *numbers: int) -> None:
         golden = FRAMES[f"V{self._version} {name}"]

@@ -15,7 +15,7 @@ import pytest
 
 import waltz
 from tests.interop.conversation import FRAMES, Conversation, patched, with_versions
-from tests.interop.nodes import PARTITIONS, Nodes, running_nodes
+from tests.interop.nodes import PARTITIONS, Guard, Nodes, running_nodes
 from tests.storage.support import batch
 from waltz.cluster.partition_metadata import NEW_PARTITION
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
@@ -48,18 +48,38 @@ def number(value: int) -> bytes:
     return struct.pack(">q", value)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_of_the_original_writes_follows_and_reads(tmp_path: Path, version: int) -> None:
+GUARDED = "under a policy"
+
+
+@pytest.fixture(params=["plain", GUARDED])
+def guard(request: pytest.FixtureRequest, tmp_path: Path) -> Guard | None:
+    """None, or the policy that the processes of the cluster ask, with certificates over TLS."""
+    return None if request.param == "plain" else Guard(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "guard"),
+    [(each, "plain") for each in VERSIONS]
+    + [
+        pytest.param(each, GUARDED, marks=() if each in (0, 4) else pytest.mark.long)
+        for each in VERSIONS
+    ],
+    indirect=["guard"],
+)
+def test_a_client_of_the_original_writes_follows_and_reads(
+    tmp_path: Path, guard: Guard | None, version: int
+) -> None:
     """CS-01, CS-05, PM-01: every request there is, in each version of the protocol."""
 
     def golden(name: str) -> bytes:
         return FRAMES[f"V{version} {name}"]
 
-    with running_nodes(tmp_path) as nodes:
-        with waltz.open_client(str(nodes.coordinator), waltz.NoCallbacks()) as client:
+    with running_nodes(tmp_path, guard=guard) as nodes:
+        tls = nodes.tls("client")
+        with waltz.open_client(str(nodes.coordinator), waltz.NoCallbacks(), tls=tls) as client:
             for value in range(BEFORE):
                 assert client.append(PARTITION, b"%d" % value) == value
-        talk = Conversation(nodes.server)
+        talk = nodes.talk(nodes.server, "client")
         talk.say(with_versions(FRAMES["hello client"], version))
         assert talk.hear() == OUR_HELLO
         talk.say(golden("MountRequest hwm=99 seq=1"))
@@ -148,18 +168,20 @@ def prepare(talk: Conversation) -> None:
     ask(AppendRecordsRequest(session, 3, PARTITION, batch(99, 1, partition=2), offline=False))
 
 
-def test_a_server_and_a_tool_of_the_original_use_a_storage_node(tmp_path: Path) -> None:
+def test_a_server_and_a_tool_of_the_original_use_a_storage_node(
+    tmp_path: Path, guard: Guard | None
+) -> None:
     """SN-01, SN-14, SN-20: every request there is, in the order of their sequence numbers."""
     golden = FRAMES
-    with running_nodes(tmp_path, server=False) as nodes:
-        talk = Conversation(nodes.data)
+    with running_nodes(tmp_path, server=False, guard=guard) as nodes:
+        talk = nodes.talk(nodes.data, "server")
         talk.say(golden["hello Waltz Storage Client"], golden["S Open"])
         hello = talk.hear()
         assert hello[-20:] == golden["hello Waltz Storage Server"][-20:], "it knows more versions"
         assert talk.hear() == golden["S Success open"]
         give(nodes, SessionId(100))
         prepare(talk)
-        tool = Conversation(nodes.admin)
+        tool = nodes.talk(nodes.admin, "tool")
         tool.say(golden["hello Waltz Storage Admin Client"], golden["A Open"])
         tool.hear()
         assert tool.hear() == golden["A Success open"]

@@ -87,13 +87,14 @@ class Process:
         *command: str,
         inside: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
-        """`command` is a module and its arguments; `inside` are words that come before Python."""
+        """`command` is a module and its arguments; `inside` are words that come before `python`."""
         self.name = name
         self.log = log
         self.memory_peak_bytes = 0
         """The most memory that one of its processes has had."""
-        self._command = (*inside, sys.executable, "-m", *command)
+        self._command = (*inside, python, "-m", *command)
         self._environment = environment or {}
         self._process: asyncio.subprocess.Process | None = None
 
@@ -175,6 +176,12 @@ class Process:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
+
+    def close_input(self) -> None:
+        """End the standard input of the process, which ends the process in order."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     async def hear(self) -> dict[str, Any] | None:
         """Return what the next line of standard output says; None: the process has ended."""
@@ -261,10 +268,12 @@ class Cluster:
         """Return the words that come before the command of that process: where it runs."""
         return ()
 
-    def add(self, name: str, *command: str, **environment: str) -> Process:
+    def add(
+        self, name: str, *command: str, python: str = sys.executable, **environment: str
+    ) -> Process:
         """Return a process of the cluster that is not started."""
         log, inside = self.logs / f"{name}.log", self.inside(name)
-        return Process(name, log, *command, inside=inside, environment=environment)
+        return Process(name, log, *command, inside=inside, environment=environment, python=python)
 
     def add_node(self, role: str, name: str, *arguments: str, **environment: str) -> None:
         """Add a node whose command is `role`: a storage node, with its directory, or a server."""

@@ -1,0 +1,1 @@
+"""The same shop without a log: three services and a coordinator that commits in two phases."""
