@@ -24,6 +24,7 @@ BASE ?=
 SHARE ?= today
 TESTS ?=
 WORKERS ?= 4
+UPGRADE ?=
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 EVIDENCE := docs/evidence
 
@@ -35,15 +36,18 @@ STAMP := $(VENV)/.installed
 .PHONY: install demo quick test test-all test-share durations types lint bytecode sim bugs model-check
 .PHONY: evidence crash-states corruption fuzz fuzz-servers network-matrix chaos chaos-storm interop
 .PHONY: smoke bench bench-client bench-failover bench-idle bench-storage bench-gate league original
-.PHONY: docs docs-check site dist clean spark-kill spark-proofs states
+.PHONY: docs docs-check chart site dist man sbom constraints clean spark-kill spark-proofs states
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# Everything that is installed has a hash of the two files; the project itself is this folder.
+INSTALL := $(BIN)/python -m pip install --quiet --no-deps
+$(STAMP): pyproject.toml constraints.txt constraints-build.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v >= (3, 11) or sys.exit("waltz needs Python 3.11 or newer, this is %d.%d: set PYTHON=..." % v)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --require-hashes --only-binary :all: --requirement constraints-build.txt
+	$(INSTALL) --require-hashes --no-build-isolation --requirement constraints.txt
+	$(INSTALL) --no-build-isolation --no-index --editable .
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -139,7 +143,6 @@ bench-gate: $(STAMP)
 	$(BIN)/python -m bench.gate
 
 league: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[peers]'
 	$(BIN)/python -m bench.peers --json bench/league.json > docs/league.md
 
 original: $(STAMP)
@@ -167,6 +170,8 @@ docs: $(STAMP)
 	$(BIN)/python -m waltz.configuration.settings_document storage > docs/operating/storage-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document server > docs/operating/server-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document archive > docs/operating/archive-configuration.md
+	$(BIN)/python -m waltz.configuration.settings_document outbox > docs/operating/outbox-configuration.md
+	$(BIN)/python -m waltz.configuration.settings_document bridge > docs/operating/bridge-configuration.md
 	$(BIN)/python -m waltz.configuration.settings_document tools > docs/operating/tools-configuration.md
 	$(BIN)/python -m waltz.cli.metrics_document > docs/operating/metrics.md
 	$(BIN)/python -m deploy
@@ -178,6 +183,10 @@ docs: $(STAMP)
 docs-check: docs
 	git diff --exit-code --stat docs/formats docs/pictures docs/rows.md docs/api.md docs/operating/*-configuration.md docs/operating/metrics.md docs/operating/events.md deploy
 
+# Render the chart's sets of values anew, with a Helm that is built where there is none: minutes, once.
+chart: $(STAMP)
+	$(BIN)/python -m tests.deploy.rendering
+
 site: $(STAMP)
 	$(BIN)/python -m mkdocs build --strict
 
@@ -185,6 +194,26 @@ site: $(STAMP)
 dist: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 dist: $(STAMP)
 	$(BIN)/python -m build --no-isolation
+
+# A man page of each command, for packagers: build/man/*.1 has the date of the commit.
+man: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+man: $(STAMP)
+	$(BIN)/python -m supply.man_pages build/man
+
+# The bill of materials of the package, and one of each extra, next to what `make dist` builds.
+sbom: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+sbom: $(STAMP)
+	$(BIN)/python -m supply dist
+
+# Print the pins anew after a change of pyproject.toml: all stay, but those of UPGRADE='name name' or UPGRADE=all.
+PIN = UV_CUSTOM_COMPILE_COMMAND='make constraints' $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate \
+	--no-python-downloads --python-version 3.11.5 --no-emit-index-url --no-emit-find-links \
+	$(if $(filter all,$(UPGRADE)),--upgrade,$(UPGRADE:%=--upgrade-package %))
+constraints:
+	$(PIN) --all-extras pyproject.toml --output-file constraints.txt
+	$(PIN) --group build --constraint constraints.txt --output-file constraints-build.txt
+	$(PIN) --extra archive --extra console --constraint constraints.txt pyproject.toml --output-file deploy/docker/requirements.txt
+	$(PIN) --constraint constraints.txt tests/deploy/requirements.in --output-file tests/deploy/requirements.txt
 
 clean:
 	rm -rf $(VENV) demo-output build dist .mypy_cache .pytest_cache .ruff_cache

@@ -90,7 +90,7 @@ def _search(console: Console) -> int:
             _, found = case.explore(states_max=MUTATION_STATES_MAX, watch=watch)
         missed += found.violation is None
         _say(console, case, found)
-    console.print(f"{len(MUTATIONS)} mutations and {len(LIMITS)} known limit, {missed} not found")
+    console.print(f"{len(MUTATIONS)} mutations and {len(LIMITS)} known limits, {missed} not found")
     return 1 if missed else 0
 
 

@@ -48,6 +48,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "Reading what was written": (
         *("ConsistencyToken", "DatabaseMarks", "TokenMiddleware", "give_token"),
+        *("IdempotencyKeys", "KeyedContext", "KeyedTransaction"),
     ),
     "Readers": (
         *("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
@@ -70,6 +71,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *("UnavailableError", "ConnectionFailedError", "ConnectionLostError"),
         *("CoordinatorLostError", "PartitionNotReadyError", "OperationTimeoutError"),
         *("PostponedError", "PartitionBlockedError", "CorruptionError", "NotFoundError"),
+        *("PermissionDeniedError", "PermissionLostError", "IdempotencyKeyReusedError"),
         "PartitionInactiveError",
         *("HistoryChangedError", "ClientAheadError", "ClusterChangedError", "ClientClosedError"),
         *("SubmitCancelledError", "AttestationError"),

@@ -121,23 +121,26 @@ def run_tool(*arguments: str | Path, stdin: str | None = None) -> Said:
     return Said(result.exit_code, result.stdout, result.stderr)
 
 
-def start_node(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+def start_node(
+    *arguments: str, python: str = sys.executable, **options: Any
+) -> subprocess.Popen[str]:
     """Start a `waltz` command that runs until it is stopped, and that ends with this process.
 
     Its standard input ends when this process does, by whatever signal.
     """
     return subprocess.Popen(
-        [sys.executable, "-m", "waltz.cli.main", *arguments, "--end-with-stdin"],
+        [python, "-m", "waltz.cli.main", *arguments, "--end-with-stdin"],
         stdin=subprocess.PIPE,
         text=True,
         **options,
     )
 
 
-def start_cluster(directory: Path, *arguments: str) -> RunningCluster:
-    """Start `waltz up` on `directory` and return once it is ready."""
+def start_cluster(directory: Path, *arguments: str, python: str = sys.executable) -> RunningCluster:
+    """Start `waltz up` of the release that `python` has on `directory`; return once it is ready."""
     process = start_node(
         *("up", "--directory", str(directory), "--port", "0", "--no-console", *arguments),
+        python=python,
         stderr=subprocess.PIPE,
     )
     cluster = RunningCluster(process, directory)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,19 @@ settings.load_profile("waltz")
 # process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_as_they_were() -> Iterator[None]:
+    """A test that leaves a signal ignored breaks whichever test sends that signal later."""
+    before = [signal.getsignal(number) for number in ENDING_SIGNALS]
+    yield
+    after = [signal.getsignal(number) for number in ENDING_SIGNALS]
+    # A session of Spark that a test starts leaves a handler that interrupts as well.
+    is_spark = getattr(after[0], "__module__", "").startswith("pyspark.")
+    assert after == before or (is_spark and after[1:] == before[1:])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -44,6 +44,8 @@ MEANINGS: Final[dict[str, str]] = {
     "advertised_is_loopback": "The address that clients are told is one of this machine alone.",
     "announcements_held": "A tool takes a cut: the partitions of this server announce no further"
     " commits for at most 50 ms, but for those that refuse.",
+    "apply_denied": "What was fed cannot be applied, for the server's policy denies its data, or a"
+    " callback was denied something; it is tried again after a minute.",
     "apply_failed": "An application could not apply a transaction, or several that it was given"
     " together; it is tried again.",
     "apply_postponed": "An application has put off applying what comes next.",
@@ -52,7 +54,22 @@ MEANINGS: Final[dict[str, str]] = {
     "archiving_failed": "A step of the archiver has failed; it is tried again after a pause.",
     "assignment_unreadable": "The replicas of a partition could not be read from the coordinator;"
     " they are read again.",
+    "bridge_crashed": "A partition of a bridge has met an error that nobody foresaw: the"
+    " bridge ends.",
+    "bridge_failed": "A bridge ends: no attempt of this process can help.",
+    "bridge_refused": "A post was not accepted, had no answer, or the log could not be read; it is"
+    " tried again after a pause, and the partition waits.",
+    "bridge_resumed": "A partition that waited goes on.",
+    "bridge_started": "A bridge has found its cluster and its progress, and posts from now on.",
+    "bridge_stopped": "A bridge has ended its posts; `posted` counts the transactions since its"
+    " start.",
+    "bridge_waits": "A bridge has not begun: the cluster, or the progress, does not answer.",
     "bad_server_descriptor": "A server's entry in the coordinator cannot be read; it is left out.",
+    "audit_failed": "The audit log could not be written: requests of operators are refused until it"
+    " can. What waits is written then.",
+    "audit_lost": "There was no room for an entry of the audit log.",
+    "audit_started": "The audit log is written to this file.",
+    "audit_writes_again": "The audit log is written again, with what has waited.",
     "callback_failed": "A callback of the application has raised; what it was told stays true.",
     "checkpoint_cosigned": "A witness has cosigned a checkpoint that extends what it had seen.",
     "checkpoint_refused": "A witness has not cosigned a checkpoint; the status is that of its"
@@ -81,6 +98,8 @@ MEANINGS: Final[dict[str, str]] = {
     "client_released": "What was kept for a client that is away is kept no longer.",
     "client_restored": "A client has resumed a connection that had broken.",
     "client_silent": "A connection has not greeted in time.",
+    "client_unidentified": "A connection was refused: its bearer token is not taken, or it showed"
+    " neither a token nor a certificate.",
     "client_unknown": "A client wanted to resume a connection that is not kept here.",
     "close_failed": "A file could not be closed at the end.",
     "close_incomplete": "The client was closed with contexts that had not ended.",
@@ -92,6 +111,12 @@ MEANINGS: Final[dict[str, str]] = {
     "object_swept": "An object of the archive was removed that no manifest names.",
     "object_written": "Records were written into the archive; no manifest names them yet.",
     "objects_joined": "Small objects of the archive were joined into a larger one.",
+    "outbox_failed": "A step of an outbox's relay has failed. After a pause everything is read"
+    " again, unless no attempt can help: then the relay ends.",
+    "outbox_released": "A relay has given its outbox up: it was stopped.",
+    "outbox_row_parked": "A row of an outbox was parked: it cannot get into the log as it is. Later"
+    " rows of its key wait.",
+    "outbox_taken_over": "A relay holds an outbox from now on.",
     "partition_not_archived": "A partition could not be archived in this round.",
     "race_lost": "Another archiver has committed first; this one goes on from there.",
     "configuration_doubtful": "The configuration has something that has no effect, or another one"
@@ -132,6 +157,7 @@ MEANINGS: Final[dict[str, str]] = {
     "feed_not_opened": "A reader's feed could not be opened; it is tried again.",
     "files_open_to_others": "Other users of the machine may read the files of the directory.",
     "guide_faulted": "A server that was asked for the cluster has broken the protocol.",
+    "http_request_refused": "An HTTP request showed no token of the file of tokens.",
     "http_started": "The process answers HTTP at this address.",
     LIBRARY_EVENT: "A line of another library, which has no events.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
@@ -156,17 +182,24 @@ MEANINGS: Final[dict[str, str]] = {
     "partition_access": "An administrator has closed or opened a partition.",
     "partition_closing": "The server closes a partition that is another server's now.",
     "partition_damaged": "A partition's files are damaged so that it serves nobody.",
+    "partition_denied": "A server's policy denies a partition to this client; the error names"
+    " principal, verb and reason. The client asks again once per minute and on each new"
+    " connection.",
     "partition_failed": "A bug has ended a partition in this process.",
     "partition_given_up": "A partition was given up: by the client, which applies nothing of it any"
     " more, or by a storage node, as an administrator wanted.",
+    "partition_granted": "A partition that was denied is mounted.",
     "partition_open": "A storage node has opened a partition's files.",
     "partition_open_damaged": "A partition's files were opened with damaged records.",
     "partition_opened": "The server has opened a partition.",
     "partitions_half_added": "Partitions were added by halves.",
-    "policy_absent": "The server has no policy: no request is refused for who asks.",
-    "policy_not_taken": "The policy file has changed and cannot be used; the policy read before"
-    " stays in force.",
+    "policy_absent": "The process has no policy: no request is refused for who asks. A warning if"
+    " it follows the coordinator, which keeps none.",
+    "policy_not_taken": "The policy file or the coordinator's node has changed and cannot be used;"
+    " the policy read before stays in force.",
     "policy_read": "This is the policy from now on.",
+    "policy_unconfirmed": "The coordinator does not say which policy it keeps; the one read before"
+    " stays in force.",
     "ports_open_to_anyone": "Every peer that reaches the ports may do everything.",
     "preferred_partitions": "The server prefers these partitions now.",
     "preferred_partitions_unchanged": "A server's preferences could not be changed.",
@@ -177,7 +210,8 @@ MEANINGS: Final[dict[str, str]] = {
     "records_lost": "A replica has lost records that it had synced.",
     "replica_dropped": "A replica is in the store session no longer.",
     "replicas_unknown": "The storage nodes could not be read from the coordinator.",
-    "request_denied": "The policy does not allow a request; its connection was ended.",
+    "request_denied": "The policy does not allow a request; it was refused, or its connection"
+    " was ended.",
     "request_would_be_denied": "The policy only observes: a request that it does not"
     " allow was served.",
     "requests_dropped": "Requests of stale connections or generations were dropped.",
@@ -216,6 +250,8 @@ MEANINGS: Final[dict[str, str]] = {
     "tls_files_read_again": "Changed certificates are in force.",
     "tls_spoken": "A peer speaks TLS where a plain connection was made.",
     "told_to_stop": "A signal has told the process to stop.",
+    "tokens_not_taken": "A changed file of tokens cannot be used; the tokens before stay in force.",
+    "tokens_read_again": "A changed file of tokens is in force.",
     "torn_tail_cut": "What looks like a write torn by a power cut was cut off.",
     "transaction_parked": "An application has parked a transaction that it cannot apply.",
     "transaction_unreadable": "No replica could give a record that a client waits for.",

@@ -23,6 +23,7 @@ STARTED_ONCE: Final = {
     "servers": "tests/client",
     "zookeeper": "tests/system",
     "cluster": "tests/bench",
+    "image": "tests/deploy",
 }
 """Fixtures that start processes once for the tests of a folder: these tests run in one process of
 pytest, or each would start its own."""

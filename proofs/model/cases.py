@@ -20,6 +20,10 @@ from proofs.patches import Patch, patched
 HARM: Final = ("I1", "I3", "I4", "I5")
 """What users would see. Other invariants are broken earlier, often by the change itself."""
 
+KEPT: Final = tuple(each for each in HARM if each != "I5")
+"""The part of `HARM` that is kept if the coordinator is set back into the opening of a session in
+which nothing was written: what that session decided against may come back (decision 0030)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -157,6 +161,11 @@ CHECKS: Final = (
         "the metadata become what they were",
         Scope(starts_with=2, sessions=5, transaction_ids=2, appends=1, cuts=0, set_backs=1),
         invariants=HARM,
+    ),
+    Case(
+        "the metadata become what they were, a replica is away",
+        Scope(starts_with=2, sessions=5, transaction_ids=2, appends=1, cuts=1, set_backs=1),
+        invariants=KEPT,
     ),
     Case(
         "a replica that made a majority in a failed recovery loses its disk",

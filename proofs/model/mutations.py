@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from proofs.model.cases import HARM, Case
+from proofs.model.cases import HARM, KEPT, Case
 from proofs.model.replica import ReplicaRules
 from proofs.model.scope import LOST_HELPER_INVARIANTS, Scope
 from proofs.patches import Patch
@@ -275,6 +275,12 @@ MUTATIONS: Final = (
         invariants=HARM,
     ),
     Case(
+        "a session that the metadata does not know proves nothing",
+        Scope(starts_with=2, sessions=3, transaction_ids=1, appends=1, cuts=1, set_backs=1),
+        patches=(Patch(recovery, "proves_set_back", lambda _: lambda *_: False),),
+        invariants=KEPT,
+    ),
+    Case(
         "recovery settles for less than a voter's own mark",
         replace(SMALL, starts_with=2, servers=1, sessions=3, transaction_ids=1, cuts=2, blanks=1),
         patches=(Patch(Recovery, "_resolve", _without_floor),),
@@ -287,5 +293,10 @@ LIMITS: Final = (
         "a disk goes back to a copy made in the same session, another replica is away",
         replace(SMALL, servers=1, rollbacks=1, rolls_back_within_session=True),
         invariants=HARM,
+    ),
+    Case(
+        "the metadata goes back into the opening of a session in which nothing was written",
+        Scope(starts_with=2, sessions=3, transaction_ids=1, appends=1, cuts=1, set_backs=1),
+        invariants=("I5",),
     ),
 )

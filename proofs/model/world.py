@@ -43,7 +43,6 @@ from waltz.cluster import partition_metadata
 from waltz.cluster.partition_metadata import NEW_PARTITION, SESSION_CLIMB
 from waltz.errors import FencedError
 from waltz.majority import majority
-from waltz.sim.faults.coordinator_strikes import names_unopened
 from waltz.store.requests import AppendToReplica, ReplicaAnswer, ReplicaRequest
 from waltz.types import NO_SESSION, Generation, SessionId
 
@@ -224,13 +223,9 @@ class World:
         states = thaw_metadata(coordinator.metadata).replica_states
         if states and budget.set_backs < scope.set_backs:
             yield Action("copy_metadata")
-        if (
-            coordinator.copy not in (None, coordinator.metadata)
-            and not names_unopened(thaw_metadata(coordinator.copy), coordinator.last_session)
-            and any(
-                server.keeper is None and not server.is_gone
-                for server in (self.servers[number] for number in scene.servers)
-            )
+        if coordinator.copy not in (None, coordinator.metadata) and any(
+            server.keeper is None and not server.is_gone
+            for server in (self.servers[number] for number in scene.servers)
         ):
             yield Action("set_back")
 

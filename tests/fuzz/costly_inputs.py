@@ -149,8 +149,13 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/access/policy_text.py:_NAME": (repeated("a"),),
     "src/waltz/access/policy_text.py:_NUMBER": (repeated("1"),),
     "src/waltz/access/policy_text.py:_RANGE": (repeated("1"), framed("1..", "1"), repeated("1-")),
+    "src/waltz/access/policy_text.py:_RATE": (repeated("1"), framed("1", "B"), repeated("1/s")),
     "src/waltz/access/principals.py:_URI_START": (repeated("a"), repeated("a://")),
     "src/waltz/archive/archive_document.py:_ELEMENT": (),
+    "src/waltz/audit/audit_verification.py:_END": (
+        repeated(',"chain":"'), framed(',"chain":"', "0"), framed(',"chain":"', "0", '"}\n'),
+    ),
+    "src/waltz/cli/audit_reading.py:_OLDER": (repeated("1"),),
     "src/waltz/archive/archive_target.py:_UNUSABLE": (repeated("a"),),
     "src/waltz/archive/archive_target.py:_without_secret": (repeated("?"), repeated("a")),
     "src/waltz/archive/manifest.py:_CUT_NAME": (repeated("a"), framed("a", ".")),
@@ -165,6 +170,9 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/attest/notes.py:_SIGNATURE": (
         framed("\u2014 ", "a"), framed("\u2014 a ", "A"), repeated("\u2014 "),
     ),
+    "src/waltz/bearer_tokens.py:_HASH": (framed("sha256:", "0"), repeated("sha256:")),
+    "src/waltz/bearer_tokens.py:_NAME": (repeated("a"), framed("a", "."), repeated("-")),
+    "src/waltz/bearer_tokens.py:_TOKEN": (framed("waltz_", "a"), repeated("waltz_")),
     "src/waltz/cli/archive_checks.py:_PERCENT": (repeated("1"), framed("1.", "1")),
     "src/waltz/cli/prove.py:PlaceType": (repeated("1"), framed("1:", "1")),
     "src/waltz/client/consistency_token.py:_TEXT": (
@@ -228,6 +236,11 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/spark/pipelines/definition.py:SCHEME": (
         repeated("a"), framed("a:", "\n"), repeated("a:"),
+    ),
+    "src/waltz/spark/pipelines/draft.py:PLAIN": (repeated("_"), repeated("a", "!")),
+    "src/waltz/spark/pipelines/draft.py:TIME": (
+        repeated("2026-11-01T10:00:00."),
+        framed("2026-11-01T10:00:00.", "9"),
     ),
     "src/waltz/spark/pipelines/expressions.py:CLOCK": (
         framed("date", " "), repeated("date "), repeated("timestamp_ntz' "), framed("date'", " "),
@@ -335,6 +348,13 @@ ALIASES: Final = (
 JSON_WORST: Final = (*NESTED, framed('{"a":', "1"), framed('"', "\\u0000"), framed("-", "1", "e"))
 YAML_WORST: Final = (*NESTED, *ALIASES, repeated("a: 1\n"), repeated("- a\n"), repeated("? "))
 
+
+def _audit_lines(text: str) -> object:
+    check = _function("waltz.audit.audit_verification:Verification")()
+    data = text.encode(errors="replace")
+    return sum(1 for _ in check.read("a file", data.splitlines(keepends=True)))
+
+
 PARSERS: Final = (
     Parser(
         "where statements begin", _statements,
@@ -385,6 +405,11 @@ PARSERS: Final = (
     Parser(
         "configuration", _called("waltz.configuration.yaml_text:read_yaml", "a file"), YAML_WORST,
         general=False,
+    ),
+    Parser(
+        "audit log", _audit_lines,
+        (repeated(',"chain":"'), framed("[", "[", ',"chain":"%s"}' % ("0" * 64)),
+         repeated('{"number":1,"chain":"%s"}\n' % ("0" * 64))),
     ),
     Parser(
         "policy",

@@ -10,12 +10,12 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final
 
+from supply.pins import pinned_needs
 from tests.clusters import ROOT
 
 COMMIT_TIME: Final = "1700000000"
 """The time in the archives, as `make dist` takes it from the commit."""
 
-CONSTRAINTS: Final = ROOT / "constraints.txt"
 SECONDS_MAX: Final = 600
 
 
@@ -52,18 +52,22 @@ def pack(tree: Path, **environment: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((tree / "dist").iterdir())}
 
 
-def install(scripts: Path, *wanted: str) -> None:
-    """Install packages into the environment whose programs are in the folder `scripts`."""
-    command = [str(scripts / "python"), "-m", "pip", "install", "--quiet", *wanted]
-    done = subprocess.run(
-        [*command, "--constraint", str(CONSTRAINTS)],
-        cwd=scripts,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+def install(scripts: Path, wheel: Path, *extras: str) -> None:
+    """Install a wheel of ours, and the pinned packages that it needs, into the environment whose
+    programs are in the folder `scripts`."""
+    pins = scripts / "pins.txt"
+    pins.write_text("\n".join(map(str, pinned_needs(extras))))
+    for wanted in (["--require-hashes", "--requirement", str(pins)], ["--no-index", str(wheel)]):
+        command = [str(scripts / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
+        done = subprocess.run(
+            [*command, *wanted],
+            cwd=scripts,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def installed_bytes(distribution: Distribution) -> int:

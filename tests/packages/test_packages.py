@@ -51,7 +51,7 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that has the wheel, and what the wheel needs."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory, with_pip=True)
-    install(directory / "bin", str(wheel))
+    install(directory / "bin", wheel)
     return directory / "bin"
 
 
@@ -132,7 +132,7 @@ def test_the_page_of_five_minutes_is_true_of_a_wheel(wheel: Path, tmp_path: Path
     place = tmp_path / "reader"
     place.mkdir()
     subprocess.run(["sh", "-c", steps_of_install()[0]], cwd=place, check=True)
-    install(place / ".venv" / "bin", f"{wheel}[sql]")
+    install(place / ".venv" / "bin", wheel, "sql")
     went = follow(place, with_programs(place / ".venv" / "bin"))
     for shown, ran in zip(steps(), went, strict=True):
         assert shown.says in (None, ran.says), shown.command

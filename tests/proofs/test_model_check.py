@@ -9,7 +9,7 @@ import pytest
 from proofs import model_check
 from proofs.evidence import Evidence
 from proofs.model.cases import Case
-from proofs.model.mutations import MUTATIONS
+from proofs.model.mutations import LIMITS, MUTATIONS
 from proofs.model.scope import Scope
 
 CLEAN = Case("clean", Scope(servers=1, sessions=1, appends=1, cuts=0), heal_every=1)
@@ -18,6 +18,7 @@ CLEAN = Case("clean", Scope(servers=1, sessions=1, appends=1, cuts=0), heal_ever
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, cases: tuple[Case, ...]) -> int:
     monkeypatch.setattr(model_check, "CHECKS", cases)
     monkeypatch.setattr(model_check, "MUTATIONS", MUTATIONS[:1])
+    monkeypatch.setattr(model_check, "LIMITS", LIMITS[:1])
     return model_check.main(arguments)
 
 
@@ -29,7 +30,7 @@ def test_clean_worlds_and_found_mutations_are_success(
     assert clean.startswith("clean: no violation; ")
     assert total.startswith("2 worlds, 0 with a violation: ")
     assert searched[0].startswith(MUTATIONS[0].name + ": 7 steps to I1: ")
-    assert end == "1 mutations and 1 known limit, 0 not found"
+    assert end == "1 mutations and 1 known limits, 0 not found"
 
 
 def test_a_mutation_that_is_missed_is_a_failure(

@@ -7,7 +7,7 @@ import pytest
 from proofs.model.cases import Case
 from proofs.model.mutations import LIMITS, MUTATIONS
 
-STATES_MAX = 250_000
+STATES_MAX = 600_000
 
 QUICK = {
     "an append is answered before it is synced",
