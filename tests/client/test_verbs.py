@@ -12,6 +12,7 @@ import pytest
 import waltz
 from tests.client.applications import Recorder
 from tests.client.fake_cluster import hosts_for, server_thread
+from tests.clusters import wait_until
 from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_options import ClientOptions
 from waltz.errors import (
@@ -169,8 +170,13 @@ def test_all_that_the_log_holds_at_that_moment_is_waited_for(cluster: InMemoryCl
     assert client.wait_until_applied() == {0: -1, 1: -1}
     writer.append_many(0, [b"x"] * 5)
     writer.append(1, b"y")
-    with pytest.raises(OperationTimeoutError, match="partition 0 is at -1 of 4"):
-        client.wait_until_applied(timeout_seconds=1.0)  # the servers have told the marks by then
+
+    def tells_the_mark() -> bool:
+        with pytest.raises(OperationTimeoutError) as told:
+            client.wait_until_applied(timeout_seconds=0.2)
+        return "partition 0 is at -1 of 4" in str(told.value)
+
+    wait_until(tells_the_mark, "the marks are not told")
     held.go.set()
     assert client.wait_until_applied() == {0: 4, 1: 0}
     assert (held.applied_in(0), held.applied_in(1)) == ([0, 1, 2, 3, 4], [0])
