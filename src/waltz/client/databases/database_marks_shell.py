@@ -10,14 +10,14 @@ import time
 from typing import TYPE_CHECKING
 
 from waltz.client.consistency_token import DROP_IT, ConsistencyToken, pauses
-from waltz.client.databases.sql_callbacks import MARKS_TABLE
+from waltz.client.databases.stored_marks import MARKS_TABLE
 from waltz.errors import HistoryChangedError, OperationTimeoutError
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from waltz.client.databases.sql_tables import StoredMark
+    from waltz.client.databases.stored_marks import StoredMark
 
 
 class DatabaseMarks:
