@@ -187,18 +187,20 @@ class DjangoCallbacks(MarkedCallbacks):
             if connection.vendor == "postgresql":
                 with connection.cursor() as cursor:
                     cursor.execute(SERIALIZABLE)
-            result = work()
-            if connection.needs_rollback:
-                raise LocalProtocolError(
-                    f"the database transaction of {type(self).__name__}.apply would be rolled back:"
-                    " set_rollback or close was called in it; savepoints are allowed"
-                )
-        return result
+            return work()
 
     def _guarded(self, work: Callable[[], object]) -> None:
-        """Do `work`, in which statements that end or change the transaction are forbidden."""
-        with connections[self.using].execute_wrapper(_check_statement):
+        """Do `work`, in which statements that end or change the transaction are forbidden. Raises
+        LocalProtocolError: something else has ended it."""
+        connection = connections[self.using]
+        with connection.execute_wrapper(_check_statement):
             work()
+        if connection.needs_rollback:
+            raise LocalProtocolError(
+                f"the database transaction of {type(self).__name__}.apply would be rolled back:"
+                " set_rollback or close was called in it, or an error was caught that has left"
+                " atomic(savepoint=False); savepoints are allowed"
+            )
 
     def _connection(self) -> BaseDatabaseWrapper:
         """Return this thread's connection: a new one after an error, or if the old one is older
