@@ -162,6 +162,8 @@ MEANINGS: Final[dict[str, str]] = {
     LIBRARY_EVENT: "A line of another library, which has no events.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
     "listener_failed": "The application's listener has raised.",
+    "log_unreachable": "A request of a web application was answered with 503, for the log could not be"
+    " reached in time.",
     "listener_too_slow": "An event was dropped, for the application's listener is too slow.",
     "listens_on_loopback": "The process listens for this machine alone.",
     "mark_failed": "The application could not say its mark; it is asked again.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import pymysql
+import pymysql  # type: ignore[import-untyped]
 import sqlalchemy as sql
 
 pymysql.install_as_MySQLdb()
@@ -19,11 +19,16 @@ from django.conf import settings  # noqa: E402
 
 if not settings.configured:
     settings.configure(
-        INSTALLED_APPS=["waltz.ext.django"],
+        INSTALLED_APPS=[
+            "django.contrib.admin",
+            "django.contrib.auth",
+            "django.contrib.contenttypes",
+            "waltz.ext.django",
+        ],
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
         WALTZ={"CLUSTER": "127.0.0.1:1"},
         USE_TZ=True,
-        ROOT_URLCONF="tests.ext.django_urls",
+        ROOT_URLCONF="tests.ext.django_project",
         ALLOWED_HOSTS=["*"],
         SECRET_KEY="of the tests",
     )
@@ -39,6 +44,8 @@ from tests.client.sql_applications import APPLIED  # noqa: E402
 from waltz.client.databases.sql_tables import marks_table  # noqa: E402
 from waltz.client.transaction import Transaction  # noqa: E402
 from waltz.ext.django.django_callbacks import DjangoCallbacks  # noqa: E402
+
+urlpatterns: list[Any] = []  # the checks of Django look for it
 
 ENGINES = {
     "sqlite": "django.db.backends.sqlite3",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -142,11 +143,12 @@ class WorkerClient:
         """Return what this process knows of the log, for JSON.
 
         `state`: `opening`, `open` or `ended`, which needs a new process. `unconnected_seconds`:
-        seconds since a server was connected last, at most 0.5 s too much; 0 while one is, None:
-        never. A connection counts until it is found broken, by default within two heartbeats. Each
-        partition has `applied`, the last transaction that was applied here, and `known`, the last
-        one that this process has heard of: the log may go on behind it. `blocked_seconds`: how long
-        its next transaction could not be applied; None: nothing is in the way.
+        seconds since a server was last seen connected, which is looked at every 0.5 s; 0 while one
+        is, None: none was seen yet. A connection counts until it is found broken, by default within
+        two heartbeats. Each partition has `applied`, the last transaction that was applied here,
+        and `known`, the last one that this process has heard of: the log may go on behind it.
+        `blocked_seconds`: how long its next transaction could not be applied; None: nothing is in
+        the way.
         """
         client, failure = self._client, self._failure
         if client is None or client.is_closed:
@@ -177,15 +179,19 @@ class WorkerClient:
         return JSONResponse(self.health(), 200 if self._is_connected() else 503)
 
     def _is_connected(self) -> bool:
+        """Return whether a server is connected, and note the time if so."""
         client = self._client
-        return client is not None and not client.is_closed and bool(client.connected_servers)
+        if client is None or client.is_closed or not client.connected_servers:
+            return False
+        self._connected_at = time.monotonic()
+        return True
 
     def _unconnected_seconds(self) -> float | None:
         if self._is_connected():
             return 0.0
         if self._connected_at is None:
             return None
-        return round(asyncio.get_running_loop().time() - self._connected_at, 1)
+        return round(time.monotonic() - self._connected_at, 1)
 
     async def _keep_open(self) -> None:
         """Open the client, again and again while the cluster is away; then note when it was
@@ -206,16 +212,14 @@ class WorkerClient:
             else:
                 self._client = client
         while True:
-            if self._is_connected():
-                self._connected_at = asyncio.get_running_loop().time()
+            self._is_connected()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Return once `condition` holds, or after `wait_seconds`."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._wait_seconds
+        ends_at = time.monotonic() + self._wait_seconds
         for pause in pauses():
-            if condition() or (left := ends_at - loop.time()) <= 0:
+            if condition() or (left := ends_at - time.monotonic()) <= 0:
                 return
             await asyncio.sleep(min(pause, left))
 

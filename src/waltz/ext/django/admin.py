@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 
 from waltz.ext.django.models import HighWaterMark
 
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[HighWaterMark]
+else:
+    ModelAdmin = admin.ModelAdmin
+
 
 @admin.register(HighWaterMark)
-class HighWaterMarkAdmin(admin.ModelAdmin[HighWaterMark]):
+class HighWaterMarkAdmin(ModelAdmin):
     """A list of partitions and how far each has been applied to this database.
 
     A mark that is changed by hand applies transactions twice or not at all.

@@ -1,0 +1,78 @@
+"""`manage.py waltz_apply` as a process: it applies, and ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import waltz
+from tests.clusters import RunningCluster, running_cluster, wait_until
+from tests.ext.sites import SERVERS, Site, write_sites
+from waltz.client.applying.callbacks import NoCallbacks
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path / "cluster") as running:
+        yield running
+
+
+def site_of(folder: Path, cluster: str) -> Site:
+    write_sites(folder)
+    site = Site(folder, cluster, SERVERS["django runserver"], 0)
+    done = site.manage("migrate", "--run-syncdb", "--verbosity", "0")
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def texts(site: Site) -> list[str]:
+    program = "from notes.models import Note; print(*Note.objects.values_list('text', flat=True))"
+    done = site.manage("shell", "--no-imports", "--command", program)
+    if done.returncode:
+        done = site.manage("shell", "--command", program)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_the_log_is_applied_until_a_signal_comes(tmp_path: Path, cluster: RunningCluster) -> None:
+    site = site_of(tmp_path, cluster.coordinator)
+    with waltz.open_client(cluster.coordinator, NoCallbacks()) as client:
+        client.append(0, b"one")
+        done = site.manage("waltz_apply", "--until-applied", "60")
+        assert (done.returncode, done.stdout) == (0, "applied\n"), done.stderr
+        assert texts(site) == ["one"]
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "waltz_apply"],
+            cwd=site.folder, env=site.environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "following\n"
+        client.append(0, b"two")
+        wait_until(lambda: texts(site) == ["one", "two"], "it is not applied")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        process.stdout.close()
+
+
+def test_a_cluster_that_is_away_is_waited_for_and_a_signal_obeyed(tmp_path: Path) -> None:
+    site = site_of(tmp_path, "waltz://127.0.0.1:1")
+    with (tmp_path / "site_settings.py").open("a") as settings:
+        settings.write('WALTZ["OPTIONS"]["connection_seconds_max"] = 0.1\n')
+    done = site.manage("waltz_apply", "--until-applied", "1")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "waltz_apply"],
+        cwd=site.folder, env=site.environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "the log cannot be reached, trying again" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stderr.close()
