@@ -95,6 +95,8 @@ MEANINGS: Final[dict[str, str]] = {
     "client_idle": "A client has sent nothing for its idle time, not even a heartbeat.",
     "client_left": "A client has said farewell.",
     "client_not_let_in": "A client's handshake was refused.",
+    "client_not_opened": "A web application could not reach the cluster; it tries again.",
+    "client_refused": "A web application could not open its client; trying again would not help.",
     "client_released": "What was kept for a client that is away is kept no longer.",
     "client_restored": "A client has resumed a connection that had broken.",
     "client_silent": "A connection has not greeted in time.",
@@ -162,10 +164,10 @@ MEANINGS: Final[dict[str, str]] = {
     LIBRARY_EVENT: "A line of another library, which has no events.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
     "listener_failed": "The application's listener has raised.",
-    "log_unreachable": "A request of a web application was answered with 503, for the log could not be"
-    " reached in time.",
     "listener_too_slow": "An event was dropped, for the application's listener is too slow.",
     "listens_on_loopback": "The process listens for this machine alone.",
+    "log_unreachable": "A request of a web application was answered with 503: the log could not be"
+    " reached in time.",
     "mark_failed": "The application could not say its mark; it is asked again.",
     "mark_postponed": "The application has put off saying its mark.",
     "mark_resolved": "A recovery has found the high-water mark.",

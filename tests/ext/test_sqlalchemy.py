@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import sqlalchemy as sql
@@ -14,6 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 import waltz
 from tests.client.sql_applications import P0, transactions
 from tests.clusters import ROOT
+from tests.ext.sites import SESSIONS
 from waltz.client.transaction import Transaction
 from waltz.errors import ConfigurationError, LocalProtocolError
 from waltz.ext.sqlalchemy import SessionCallbacks
@@ -145,6 +147,20 @@ def test_keys_are_noted_with_the_objects_of_the_session(engine: sql.Engine) -> N
     found = keys.find(0, "one")
     assert found is not None
     assert found.transaction_id == 0
+
+
+def test_the_program_of_the_page_runs(engine: sql.Engine) -> None:
+    with InMemoryCluster(for_tests=True) as cluster:
+
+        class Opening:
+            open_client = staticmethod(lambda _, callbacks: cluster.open_client(callbacks))
+
+        names: dict[str, Any] = {"sessionmaker": sessionmaker, "engine": engine, "waltz": Opening}
+        names["Note"] = lambda id: Note(number=id, text="")
+        exec(SESSIONS, names)
+        assert names["client"].append(0, b"x") == 0
+        names["client"].wait_until_applied(timeout_seconds=60)
+    assert numbers(engine) == [0]
 
 
 @pytest.mark.parametrize(

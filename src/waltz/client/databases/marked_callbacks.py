@@ -1,4 +1,4 @@
-"""What callbacks for databases have in common, whatever library talks to the database.
+"""The part of callbacks for databases that is the same whichever library talks to the database.
 
 Owns the decisions: how far a database is known to be, which process applies a partition, what is
 repeated and when, and that a database follows one history. A mark moves in the database transaction
@@ -75,7 +75,7 @@ class _Progress:
 
 
 class MarkedDatabase(ABC):
-    """What a library does for `MarkedCallbacks`: statements, the database transaction, and which
+    """The work of a library for `MarkedCallbacks`: statements, the database transaction, and which
     errors mean that the database is away."""
 
     @abstractmethod
