@@ -191,8 +191,9 @@ class Site:
         if reply is None:
             return
         self.statuses[reply.status] = self.statuses.get(reply.status, 0) + 1
-        if reply.status == 201:
-            number = int(re.search(r'"id": ?(\d+)', reply.text).group(1))  # type: ignore[union-attr]
+        found = re.search(r'"id": ?(\d+)}', reply.text)
+        if reply.status == 201 and found is not None:  # else the answer was cut short
+            number = int(found.group(1))
             assert number not in self.confirmed
             self.confirmed[number] = text
 
@@ -218,7 +219,15 @@ class Site:
         """Ask for notes, in threads, until the block ends."""
         stop = threading.Event()
 
+        errors: list[Exception] = []
+
         def work(own: int) -> None:
+            try:
+                ask_again(own)
+            except Exception as error:
+                errors.append(error)
+
+        def ask_again(own: int) -> None:
             count = 0
             while not stop.is_set():
                 self.add(f"{own}-{time.monotonic_ns()}-{count}")
@@ -234,6 +243,7 @@ class Site:
             stop.set()
             for each in running:
                 each.join()
+        assert not errors
 
     def wait_for_more(self, count: int = 3) -> None:
         """Return once some more notes were confirmed."""

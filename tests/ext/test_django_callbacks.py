@@ -142,6 +142,24 @@ def test_an_application_cannot_end_the_transaction(engine: sql.Engine, how: str)
     assert DjangoApplying(engine).get_client_high_water_mark(P0) == -1
 
 
+def test_a_database_that_another_process_binds_to_another_log_is_left_alone(
+    engine: sql.Engine,
+) -> None:
+    one, other = DjangoApplying(engine), DjangoApplying(engine)
+    one.get_client_high_water_mark(P0)
+    one.keep_client_history(P0, UUID(int=1), None)
+    other.get_client_high_water_mark(P0)
+    other.keep_client_history(P0, UUID(int=2), UUID(int=1))
+    one.keep_client_history(P0, UUID(int=1), None)
+    assert other.get_client_history(P0) == UUID(int=2), "it was not None any more"
+    one = DjangoApplying(engine)
+    one.get_client_high_water_mark(P0)
+    other.keep_client_history(P0, UUID(int=3), UUID(int=2))
+    with pytest.raises(HistoryChangedError, match="now belongs to history"):
+        one.apply_transactions(transactions(0, 2))
+    assert rows(engine) == []
+
+
 def test_what_waits_for_the_commit_runs_once_after_it(engine: sql.Engine) -> None:
     alias, ran = alias_of(engine.url), list[list[int]]()
     callbacks = DjangoApplying(

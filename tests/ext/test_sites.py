@@ -46,11 +46,11 @@ def expect_nothing_lost(site: Site) -> None:
     assert not lost
 
 
-def strike(site: Site, random: Random) -> None:
+def strike(site: Site, cluster: RunningCluster, random: Random) -> None:
     """Do one of what happens to a server: a worker is killed, or all of it; it is stopped and
-    started again; a file of the project changes."""
+    started again; a file of the project changes; the cluster's server is killed."""
     reloads = "--reload" in site.server or "runserver" in site.server
-    match random.choice(["a worker", "all", "stop", "change"]):
+    match random.choice(["a worker", "all", "stop", "change", "cluster"]):
         case "change" if reloads:
             before = site.members()
             for name in ("notes_api.py", "site_urls.py"):
@@ -60,6 +60,8 @@ def strike(site: Site, random: Random) -> None:
             site.wait_until_answered()
         case "a worker" if not reloads:  # who starts it again is the server
             site.kill_a_worker(random)
+        case "cluster":
+            cluster.kill_and_await(random.choice(cluster.names("server")))
         case "all":
             site.end()
             site.start()
@@ -77,13 +79,15 @@ def strike(site: Site, random: Random) -> None:
     ],
     indirect=["site"],
 )
-def test_nothing_confirmed_is_lost_and_no_end_hangs(site: Site, strikes: int) -> None:
+def test_nothing_confirmed_is_lost_and_no_end_hangs(
+    site: Site, cluster: RunningCluster, strikes: int
+) -> None:
     random = Random(strikes)
     site.start()
     with site.adding():
         for _ in range(strikes):
             site.wait_for_more()
-            strike(site, random)
+            strike(site, cluster, random)
         site.wait_for_more()
     number, text = max(site.confirmed.items())
     reply = site.ask("POST", "/notes?text=last")

@@ -156,7 +156,7 @@ def test_the_program_of_the_page_runs(engine: sql.Engine) -> None:
             open_client = staticmethod(lambda _, callbacks: cluster.open_client(callbacks))
 
         names: dict[str, Any] = {"sessionmaker": sessionmaker, "engine": engine, "waltz": Opening}
-        names["Note"] = lambda id: Note(number=id, text="")
+        names["Note"] = lambda **found: Note(number=found["id"], text="")
         exec(SESSIONS, names)
         assert names["client"].append(0, b"x") == 0
         names["client"].wait_until_applied(timeout_seconds=60)
