@@ -97,3 +97,29 @@ def test_nothing_confirmed_is_lost_and_no_end_hangs(
     site.stop()
     expect_nothing_lost(site)
     assert set(site.statuses) <= {201, 503}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("site", ["uvicorn", "django gunicorn"], indirect=True)
+def test_while_the_cluster_is_away_requests_are_answered(site: Site, tmp_path: Path) -> None:
+    """Also by workers that start then; and all is well once it is back."""
+    where = ("--port", str(free_port()))
+    with running_cluster(tmp_path / "own", *where) as own:
+        site.cluster = own.coordinator
+        site.start()
+        site.add("before")
+        ((number, _),) = site.confirmed.items()
+        wait_until(lambda: site.ask("GET", f"/notes/{number}").status == 200, site.said())
+    for _ in range(2):
+        reply = site.ask("POST", "/notes?text=away")
+        assert (reply.status, reply.headers["Retry-After"]) == (503, "1"), site.said()
+        assert site.ask("GET", f"/notes/{number}").status == 200, "the database is there"
+        site.stop()
+        site.start()
+    with running_cluster(tmp_path / "own", *where):
+        site.wait_until_answered()
+        with site.adding(1):
+            site.wait_for_more(1)
+        site.stop()
+        expect_nothing_lost(site)

@@ -34,8 +34,8 @@ __all__ = ["client", "close", "give_token"]
 def client() -> WaltzClient:
     """Return the client of this process; the first call opens it, also in a forked process.
 
-    Raises UnavailableError: the cluster does not answer, which is tried again a second later at the
-    earliest; ConfigurationError, and whatever the callbacks of the settings raise.
+    Raises UnavailableError: the cluster does not answer, or is not there, which is tried again a
+    second later at the earliest; ConfigurationError, and whatever the callbacks of the settings raise.
     """
     from waltz.ext.django.process_client import PROCESS
 

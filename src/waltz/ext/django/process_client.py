@@ -17,7 +17,13 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 import waltz
-from waltz.errors import ConfigurationError, OperationTimeoutError, UnavailableError
+from waltz.errors import (
+    ConfigurationError,
+    NoNodeError,
+    OperationTimeoutError,
+    UnavailableError,
+    WaltzError,
+)
 
 OPENING_SECONDS_MAX: Final = 5.0
 """Seconds that opening the client waits for the cluster, if the options do not say."""
@@ -81,7 +87,7 @@ class ProcessClient:
         """Begin anew. In a forked process the lock may be held by a thread that is not there."""
         self._lock = threading.Lock()
         self._client: waltz.WaltzClient | None = None
-        self._failure: UnavailableError | None = None
+        self._failure: WaltzError | None = None
         self._failed_at = 0.0
 
     def client(self) -> waltz.WaltzClient:
@@ -106,9 +112,9 @@ class ProcessClient:
             raise UnavailableError(f"the client could not be opened just now: {failure}")
         try:
             self._client = self._open_client()
-        except UnavailableError as error:
+        except (UnavailableError, NoNodeError) as error:
             self._failure, self._failed_at = error, time.monotonic()
-            raise
+            raise UnavailableError(f"the client could not be opened: {error}") from error
         self._failure = None
         return self._client
 
