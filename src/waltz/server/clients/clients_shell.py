@@ -565,9 +565,10 @@ class Clients:
                 messages = client.link.receive(data)
                 if replies := client.link.take_replies():
                     client.write(replies)
-                if messages and not await self.throttle.lets(client, messages):
-                    return
-                await self._hand_on(client, messages)
+                for portion in self.throttle.portions(client, messages):
+                    if portion and not await self.throttle.lets(client, portion):
+                        return
+                    await self._hand_on(client, portion)
                 if client.draining is not None and self.throttle.has_quotas:
                     await asyncio.wait([client.draining])
                 if (reason := client.link.end_reason) is not None:
