@@ -84,29 +84,49 @@ def apply(
                 "another policy was stored in the meantime, and nothing was written; run the"
                 " command again"
             )
-    _tell(policy, found, refused, as_json=as_json)
-
-
-def _tell(
-    policy: Policy, found: Sequence[Reason], refused: Sequence[Reason], *, as_json: bool
-) -> None:
-    """Print how it went; end with 1 if anything was refused."""
     if as_json:
-        reasons = [
-            {"reason": each.text, "override": each.override.value or None, "refused": is_refused}
-            for each in found
-            for is_refused in [each in refused]
-        ]
-        print_json({"version": policy.version, "stored": not refused, "reasons": reasons})
+        _print_result(stored, trouble, policy, found, refused)
     else:
-        for each in found:
-            hint = f" ({each.override.value} stores it)" if each.override.value else ""
-            word, hint = ("refused", hint) if each in refused else ("in spite of", "")
-            click.echo(f"{word}: {each.text}{hint}", err=True)
-        if not refused:
-            click.echo(f"stored: version {policy.version}, mode {policy.mode.value}")
+        _tell(policy, found, refused)
     if refused:
         sys.exit(1)
+
+
+def _print_result(
+    stored: Policy | None,
+    trouble: str | None,
+    policy: Policy,
+    found: Sequence[Reason],
+    refused: Sequence[Reason],
+) -> None:
+    """Print the result as JSON; `changes` is null if no policy to compare with is stored."""
+    from waltz.cli.policy_file import changes_document
+
+    reasons = [
+        {
+            "reason": each.text,
+            "override": each.override.value or None,
+            "refused": each in refused,
+        }
+        for each in found
+    ]
+    document = {
+        "version": policy.version,
+        "stored": not refused,
+        "reasons": reasons,
+        "fault": trouble,
+        "changes": None if stored is None else changes_document(stored, policy),
+    }
+    print_json(document)
+
+
+def _tell(policy: Policy, found: Sequence[Reason], refused: Sequence[Reason]) -> None:
+    for each in found:
+        hint = f" ({each.override.value} stores it)" if each.override.value else ""
+        word, hint = ("refused", hint) if each in refused else ("in spite of", "")
+        click.echo(f"{word}: {each.text}{hint}", err=True)
+    if not refused:
+        click.echo(f"stored: version {policy.version}, mode {policy.mode.value}")
 
 
 def _show_difference(stored: Policy | None, trouble: str | None, policy: Policy) -> None:
