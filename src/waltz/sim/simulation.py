@@ -37,7 +37,7 @@ from waltz.sim.applications.postponing import PostponingApplication
 from waltz.sim.applications.restoration import Restoration
 from waltz.sim.applications.transfers import TransferApplication
 from waltz.sim.applications.workloads import ARCHIVED
-from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
+from waltz.sim.faults.kinds import AddedPartitions, ChangedPolicy, ClockDrift, DiskFailure
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
@@ -217,9 +217,14 @@ class _Run:
         self.sites = Sites(self.loop, source, self.trace, self._look_at_machine, self.times)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(
-            self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version
+            self.sites,
+            self.shape,
+            cluster_key,
+            self.next_version,
+            self.next_storage_version,
+            follows_policy=any(isinstance(each, ChangedPolicy) for each in scenario.faults),
         )
-        self.strikes = Strikes(self.sites, self.cluster.is_outdated)
+        self.strikes = Strikes(self.sites, self.cluster.is_outdated, lambda: self.partition_count)
         self.strikes.expect(scenario.faults)
         self.progress = asyncio.Event()
         self.history.on_end = self.progress.set
