@@ -1,4 +1,4 @@
-"""TCP on asyncio, with TLS.
+"""TCP on asyncio, with TLS, and sockets of this machine next to ports.
 
 Owns which connections are accepted, and the translation of the operating system's errors into ours.
 Knows nothing of the meaning of the bytes.
@@ -12,7 +12,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,13 @@ from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import CONNECT_SECONDS_MAX, CONNECTIONS_BYTES_MAX
 from waltz.peer_log import PeerLog, Timers
+from waltz.system.local_socket import (
+    CAN_BE_PROVEN,
+    NOT_HERE,
+    LocalSocket,
+    connected_to,
+)
+from waltz.system.local_users import LocalUsers, UserUnknownError
 from waltz.system.tcp_connection import TcpConnection
 from waltz.system.tls import Tls
 from waltz.system.workers import RealWorkers
@@ -60,9 +67,15 @@ NOT_CONFIGURED = TlsSettings()
 class TcpListener:
     """Implements `host.Listener`."""
 
-    def __init__(self, server: asyncio.Server, address: Address) -> None:
+    def __init__(
+        self,
+        server: asyncio.Server,
+        address: Address,
+        local: tuple[asyncio.Server, LocalSocket] | None = None,
+    ) -> None:
         self._server = server
         self._address = address
+        self._local = local
 
     @property
     def address(self) -> Address:
@@ -70,6 +83,10 @@ class TcpListener:
 
     async def close(self) -> None:
         self._server.close()
+        if self._local is not None:
+            server, listening = self._local
+            listening.remove()
+            server.close()
         await asyncio.sleep(0)  # the loop releases the port in its next turn
 
 
@@ -178,9 +195,15 @@ class Guests:
 class ListeningDoor:
     """Implements `tcp_connection.Door`: runs `accept` in a task for each accepted connection."""
 
-    def __init__(self, guests: Guests, accept: Callable[[Connection], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        guests: Guests,
+        accept: Callable[[Connection], Awaitable[None]],
+        users: LocalUsers,
+    ) -> None:
         self._guests = guests
         self._accept = accept
+        self._users = users
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -190,10 +213,20 @@ class ListeningDoor:
     def enter(self, connection: TcpConnection) -> bool:
         if not self._guests.enter(connection.peer_host):
             return False
-        task = asyncio.get_running_loop().create_task(_serve(connection, self._accept))
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._tasks.add(task)  # the loop itself keeps weak references only
         task.add_done_callback(self._tasks.discard)
         return True
+
+    async def _serve(self, connection: TcpConnection) -> None:
+        try:
+            if connection.local_peer is not None:
+                connection.user = await self._users.user(connection.local_peer.uid)
+            await self._accept(connection)
+        except UserUnknownError as error:
+            self.log.warning("connection_refused peer=%s reason=%s", connection.peer, error)
+        finally:
+            connection.close()
 
     def leave(self, connection: TcpConnection) -> None:
         self._guests.weigh(connection, 0)
@@ -216,21 +249,29 @@ class RealNetwork:
         connecting: TlsSettings | None = None,
         *,
         handshake_seconds: float | None = None,
+        local_paths: Mapping[Address, str] | None = None,
     ) -> None:
         """`connecting` None: the same as `listening`. `handshake_seconds` is how long an accepted
-        connection may take to open; None: `limits.HANDSHAKE_SECONDS_MAX`.
+        connection may take to open; None: `limits.HANDSHAKE_SECONDS_MAX`. `local_paths` has the
+        socket of this machine at which users are accepted, too, for each address that has one.
 
-        Raises ConfigurationError: a file of certificates or keys cannot be used.
+        Raises ConfigurationError: a file of certificates or keys cannot be used, or there are
+        sockets and the system does not prove who is behind them.
         """
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._handshake_seconds = handshake_seconds
+        self._local_paths = dict(local_paths or {})
+        self._local_sockets = self._connecting.settings.local_sockets
+        if (self._local_paths or self._local_sockets is not None) and not CAN_BE_PROVEN:
+            raise ConfigurationError(NOT_HERE)
         self._refused_plain: dict[Address, None] = {}
         """Addresses that ended a connection on which this side spoke plain, oldest first. The next
         attempt uses TLS; plain is never tried after TLS."""
         in_all = connections_max()
         per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
         self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
+        self._users = LocalUsers()
         self._resolving = asyncio.Semaphore(RESOLVER_THREADS_MAX)
 
     async def resolve(self, address: Address) -> Sequence[Address]:
@@ -255,6 +296,18 @@ class RealNetwork:
 
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
+        if self._local_sockets is not None:
+            told = Address(name or address.host, address.port)
+            here = connected_to(self._local_sockets, told)
+            if here is not None:
+                try:
+                    _, near = await loop.create_unix_connection(
+                        lambda: TcpConnection(self._connecting), sock=here
+                    )
+                except BaseException:
+                    here.close()
+                    raise
+                return near
 
         # One attempt only: a plain peer may have been killed before it answered.
         speaks_tls = address in self._refused_plain
@@ -294,7 +347,11 @@ class RealNetwork:
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
     ) -> TcpListener:
         loop = asyncio.get_running_loop()
-        door = ListeningDoor(self._guests, accept)
+        door = ListeningDoor(self._guests, accept, self._users)
+
+        def connection() -> TcpConnection:
+            return TcpConnection(self._listening, door, handshake_seconds=self._handshake_seconds)
+
         try:
             # Port 0 on a name with several addresses would take a different port on each.
             hosts: list[str] | str = address.host
@@ -302,9 +359,7 @@ class RealNetwork:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
             server = await loop.create_server(
-                lambda: TcpConnection(
-                    self._listening, door, handshake_seconds=self._handshake_seconds
-                ),
+                connection,
                 hosts,
                 address.port,
                 backlog=CONNECTIONS_WAITING_MAX,
@@ -316,7 +371,19 @@ class RealNetwork:
                     " stop the process that holds it or choose another port"
                 ) from error
             raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
-        return TcpListener(server, Address(address.host, server.sockets[0].getsockname()[1]))
+        bound = Address(address.host, server.sockets[0].getsockname()[1])
+        if (path := self._local_paths.get(address)) is None:
+            return TcpListener(server, bound)
+        try:
+            listening = LocalSocket(path)
+            near = await loop.create_unix_server(
+                connection, sock=listening.socket, backlog=CONNECTIONS_WAITING_MAX
+            )
+        except BaseException:
+            server.close()
+            raise
+        log.info("local_socket address=%s path=%s", bound, path)
+        return TcpListener(server, bound, (near, listening))
 
 
 def connections_max() -> int:
@@ -333,15 +400,6 @@ async def _verdict(connection: TcpConnection) -> str:
     except BaseException:
         connection.close()
         raise
-
-
-async def _serve(
-    connection: TcpConnection, accept: Callable[[Connection], Awaitable[None]]
-) -> None:
-    try:
-        await accept(connection)
-    finally:
-        connection.close()
 
 
 def _numeric(found: tuple[Any, ...]) -> str:
