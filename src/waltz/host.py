@@ -35,7 +35,8 @@ class Random(Protocol):
 
 
 class Connection(Protocol):
-    """A connection by TCP, or on this machine by a socket. A lost one and a finished one look the same: nobody knows what arrived."""
+    """A connection by TCP, or by a socket of this machine. A lost one and a finished one look the
+    same: nobody knows what arrived."""
 
     @property
     def peer(self) -> str:

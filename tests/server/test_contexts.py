@@ -46,7 +46,9 @@ class World:
         self.machine.check_invariants()
         return effects
 
-    def opened(self, *numbers: int, certificate: CertificateNames | None = None) -> World:
+    def opened(
+        self, *numbers: int, certificate: CertificateNames | LocalUser | None = None
+    ) -> World:
         self.step(*[ContextOpened(number, key(number), certificate) for number in numbers])
         return self
 

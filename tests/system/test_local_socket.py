@@ -72,7 +72,7 @@ def test_a_path_is_as_long_as_the_system_takes(directory: Path) -> None:
     fits, exceeds = (str(directory / ("x" * length)) for length in (room, room + 1))
     assert (is_too_long(fits), is_too_long(exceeds)) == (False, True)
     LocalSocket(fits).socket.close()
-    with pytest.raises(ConfigurationError, match="108 bytes.*at most 107.*shorter path"):
+    with pytest.raises(ConfigurationError, match=r"108 bytes.*at most 107.*shorter path"):
         LocalSocket(exceeds)
     with socket.socket(socket.AF_UNIX) as asking, pytest.raises(OSError, match="too long"):
         asking.bind(exceeds)
@@ -123,7 +123,7 @@ def test_a_socket_that_nobody_listens_on_is_replaced_and_one_in_use_is_not(
     living = LocalSocket(path)
     living.socket.listen()
     left.remove()
-    assert os.path.exists(path), "the file is another one by now"
+    assert Path(path).exists(), "the file is another one by now"
     with pytest.raises(ConfigurationError, match="another process listens"):
         LocalSocket(path)
     living.socket.close()

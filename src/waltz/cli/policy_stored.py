@@ -15,11 +15,10 @@ from waltz.cli.output import json_option, print_json
 from waltz.errors import ConfigurationError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
-    from waltz.types import TlsSettings
     from waltz.access.lock_outs import Known, Reason
     from waltz.access.policy import Policy
     from waltz.host import Host, Node
-    from waltz.types import Address
+    from waltz.types import Address, TlsSettings
 
 PLACE: Final = "the stored policy"
 
