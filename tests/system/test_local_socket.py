@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import stat
@@ -19,8 +18,7 @@ from tests.local_users import (
     socket_directory,
 )
 from waltz.errors import ConfigurationError, ConnectionFailedError
-from waltz.host import Connection
-from waltz.system import local_users, tcp_network
+from waltz.system import local_socket
 from waltz.system.local_socket import (
     PATH_BYTES_MAX,
     LocalSocket,
@@ -30,9 +28,8 @@ from waltz.system.local_socket import (
     socket_path,
     trusted_uids,
 )
-from waltz.system.local_users import LocalUsers, UserUnknownError, own_user
 from waltz.system.tcp_network import RealNetwork
-from waltz.types import Address, LocalUser, TlsSettings
+from waltz.types import Address, TlsSettings
 
 HERE = Address("127.0.0.1", 7402)
 NAME = "127.0.0.1_7402.sock"
@@ -253,58 +250,9 @@ def test_a_listener_that_accepts_nobody_is_an_error_and_holds_nobody_up(director
 def test_other_systems_are_told_that_nobody_is_proven_there(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp_network, "CAN_BE_PROVEN", False)
+    monkeypatch.setattr(local_socket, "CAN_BE_PROVEN", False)
     RealNetwork()
     with pytest.raises(ConfigurationError, match="on Linux only"):
         RealNetwork(local_paths={HERE: str(directory / NAME)})
     with pytest.raises(ConfigurationError, match="on Linux only"):
         RealNetwork(TlsSettings(local_sockets=str(directory)))
-
-
-@needs_other_users
-def test_the_user_is_whom_the_system_names_and_nobody_of_another_namespace(
-    directory: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = directory / NAME
-    users: list[LocalUser | None] = []
-
-    async def accept(connection: Connection) -> None:
-        users.append(connection.user)
-        await connection.read()
-
-    async def main() -> None:
-        loopback = Address("127.0.0.1", 0)
-        network = RealNetwork(local_paths={loopback: str(path)})
-        listener = await network.listen(loopback, accept)
-        for uid in (0, OTHER_UID, NAMELESS_UID, local_users.overflow_uid()):
-            with socket.socket(socket.AF_UNIX) as client:
-                with acting_as(uid):
-                    client.connect(str(path))
-                client.setblocking(False)
-                client.shutdown(socket.SHUT_WR)
-                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
-        await listener.close()
-        assert not path.exists()
-
-    asyncio.run(asyncio.wait_for(main(), 60.0))
-    assert users == [LocalUser(0, "root"), LocalUser(OTHER_UID, "daemon"), LocalUser(NAMELESS_UID)]
-    assert "another user namespace" in caplog.text
-
-
-def test_a_name_that_is_not_found_in_time_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_users, "USER_SECONDS_MAX", 0.0)
-    with pytest.raises(UserUnknownError, match="was not found in 0 s"):
-        asyncio.run(LocalUsers().user(os.geteuid()))
-
-
-def test_names_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_users, "USERS_KEPT_MAX", 2)
-
-    async def main() -> None:
-        users = LocalUsers()
-        assert await users.user(os.geteuid()) == own_user()
-        for uid in range(NAMELESS_UID, NAMELESS_UID + 5):
-            assert (await users.user(uid)).uid == uid
-            assert len(users._kept) <= 2
-
-    asyncio.run(main())

@@ -21,7 +21,6 @@ from waltz.configuration.access_settings import (
 )
 from waltz.configuration.settings import Settings
 from waltz.errors import ConfigurationError
-from waltz.system.local_socket import check_directory, check_length, socket_path
 from waltz.system.token_file import TokenFile
 from waltz.types import Address
 
@@ -60,6 +59,8 @@ def local_paths(settings: Settings, told: Mapping[Address, Address]) -> Mapping[
     directory = settings.get(LOCAL_SOCKETS)
     if directory is None:
         return {}
+    from waltz.system.local_socket import check_directory, check_length, socket_path
+
     check_directory(directory)
     found = {}
     for bound, address in told.items():

@@ -169,11 +169,16 @@ def _connected(path: str, trusted: frozenset[int]) -> socket.socket:
     return made
 
 
+def check_system() -> None:
+    """Raise ConfigurationError: this system does not prove who is behind a socket."""
+    if not CAN_BE_PROVEN:
+        raise ConfigurationError(NOT_HERE)
+
+
 def check_directory(directory: str) -> None:
     """Raise ConfigurationError: sockets cannot be in the directory, or others than root and this
     process's user could replace them."""
-    if not CAN_BE_PROVEN:
-        raise ConfigurationError(NOT_HERE)
+    check_system()
     try:
         found = os.stat(directory)
     except OSError as error:

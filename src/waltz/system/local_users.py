@@ -40,7 +40,7 @@ class LocalUsers:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[float, LocalUser]] = {}
-        """When each was found, oldest first."""
+        """Each user with the time when it was found, oldest first."""
         self._asking = asyncio.Semaphore(LOOKUPS_MAX)
 
     async def user(self, uid: int) -> LocalUser:

@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from weakref import WeakSet
 
 from waltz.limits import (
@@ -23,7 +23,6 @@ from waltz.limits import (
     WRITE_BUFFER_BYTES_LOW,
 )
 from waltz.peer_log import PeerLog
-from waltz.system.local_socket import Peer, peer_of
 from waltz.system.peer_watch import PEER_CAN_BE_WATCHED, PeerWatch, probe_when_silent
 from waltz.system.received_bytes import ReceivedBytes
 from waltz.system.tls import ALERT_BYTE, HANDSHAKE_BYTE, NO_PLAIN_ALERT, Tls
@@ -37,6 +36,9 @@ from waltz.system.tls_trouble import (
     explain,
 )
 from waltz.types import Address, CertificateNames, LocalUser
+
+if TYPE_CHECKING:
+    from waltz.system.local_socket import Peer
 
 WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
 """Writes of at least this size go to the system as they are; smaller ones of a turn are joined."""
@@ -169,6 +171,8 @@ class TcpConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW)
         connected_socket = transport.get_extra_info("socket")
         if connected_socket.family == socket.AF_UNIX:
+            from waltz.system.local_socket import peer_of
+
             self.local_peer = peer_of(connected_socket)
             name = (f"uid-{self.local_peer.uid}", self.local_peer.pid)
         else:

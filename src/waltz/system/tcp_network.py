@@ -14,23 +14,21 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
 from waltz.limits import CONNECT_SECONDS_MAX, CONNECTIONS_BYTES_MAX
 from waltz.peer_log import PeerLog, Timers
-from waltz.system.local_socket import (
-    CAN_BE_PROVEN,
-    NOT_HERE,
-    LocalSocket,
-    connected_to,
-)
-from waltz.system.local_users import LocalUsers, UserUnknownError
 from waltz.system.tcp_connection import TcpConnection
 from waltz.system.tls import Tls
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
+
+if TYPE_CHECKING:
+    # Imported where sockets of this machine are used: most processes use none.
+    from waltz.system.local_socket import LocalSocket
+    from waltz.system.local_users import LocalUsers
 
 TLS_TRIED_MAX: Final = 1_000
 """Addresses that a process remembers to try TLS with, for they closed the connection on a plain
@@ -199,8 +197,9 @@ class ListeningDoor:
         self,
         guests: Guests,
         accept: Callable[[Connection], Awaitable[None]],
-        users: LocalUsers,
+        users: LocalUsers | None = None,
     ) -> None:
+        """`users` are those of this machine; None: all connections come by TCP."""
         self._guests = guests
         self._accept = accept
         self._users = users
@@ -220,13 +219,24 @@ class ListeningDoor:
 
     async def _serve(self, connection: TcpConnection) -> None:
         try:
-            if connection.local_peer is not None:
-                connection.user = await self._users.user(connection.local_peer.uid)
-            await self._accept(connection)
-        except UserUnknownError as error:
-            self.log.warning("connection_refused peer=%s reason=%s", connection.peer, error)
+            if await self._is_known(connection):
+                await self._accept(connection)
         finally:
             connection.close()
+
+    async def _is_known(self, connection: TcpConnection) -> bool:
+        """Name the user of a connection of this machine; return False if nobody can."""
+        if connection.local_peer is None:
+            return True
+        from waltz.system.local_users import UserUnknownError
+
+        assert self._users is not None, "given with a socket of this machine"
+        try:
+            connection.user = await self._users.user(connection.local_peer.uid)
+        except UserUnknownError as error:
+            self.log.warning("connection_refused peer=%s reason=%s", connection.peer, error)
+            return False
+        return True
 
     def leave(self, connection: TcpConnection) -> None:
         self._guests.weigh(connection, 0)
@@ -263,15 +273,16 @@ class RealNetwork:
         self._handshake_seconds = handshake_seconds
         self._local_paths = dict(local_paths or {})
         self._local_sockets = self._connecting.settings.local_sockets
-        if (self._local_paths or self._local_sockets is not None) and not CAN_BE_PROVEN:
-            raise ConfigurationError(NOT_HERE)
+        if self._local_paths or self._local_sockets is not None:
+            from waltz.system.local_socket import check_system
+
+            check_system()
         self._refused_plain: dict[Address, None] = {}
         """Addresses that ended a connection on which this side spoke plain, oldest first. The next
         attempt uses TLS; plain is never tried after TLS."""
         in_all = connections_max()
         per_peer = min(CONNECTIONS_PER_PEER_MAX, int(in_all * CONNECTIONS_PER_PEER_SHARE))
         self._guests = Guests(in_all, per_peer, CONNECTIONS_BYTES_MAX)
-        self._users = LocalUsers()
         self._resolving = asyncio.Semaphore(RESOLVER_THREADS_MAX)
 
     async def resolve(self, address: Address) -> Sequence[Address]:
@@ -297,6 +308,8 @@ class RealNetwork:
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
         if self._local_sockets is not None:
+            from waltz.system.local_socket import connected_to
+
             told = Address(name or address.host, address.port)
             here = connected_to(self._local_sockets, told)
             if here is not None:
@@ -347,7 +360,8 @@ class RealNetwork:
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
     ) -> TcpListener:
         loop = asyncio.get_running_loop()
-        door = ListeningDoor(self._guests, accept, self._users)
+        path = self._local_paths.get(address)
+        door = ListeningDoor(self._guests, accept, None if path is None else _local_users())
 
         def connection() -> TcpConnection:
             return TcpConnection(self._listening, door, handshake_seconds=self._handshake_seconds)
@@ -372,8 +386,10 @@ class RealNetwork:
                 ) from error
             raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
         bound = Address(address.host, server.sockets[0].getsockname()[1])
-        if (path := self._local_paths.get(address)) is None:
+        if path is None:
             return TcpListener(server, bound)
+        from waltz.system.local_socket import LocalSocket
+
         try:
             listening = LocalSocket(path)
             near = await loop.create_unix_server(
@@ -384,6 +400,12 @@ class RealNetwork:
             raise
         log.info("local_socket address=%s path=%s", bound, path)
         return TcpListener(server, bound, (near, listening))
+
+
+def _local_users() -> LocalUsers:
+    from waltz.system.local_users import LocalUsers
+
+    return LocalUsers()
 
 
 def connections_max() -> int:
