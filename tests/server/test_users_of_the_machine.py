@@ -216,7 +216,7 @@ def test_only_the_same_user_resumes_a_connection_neither_another_one_nor_by_the_
 
 @needs_other_users
 def test_a_user_s_flood_and_half_requests_leave_room_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tcp_network, "CONNECTIONS_PER_PEER_MAX", 8)
 
@@ -236,6 +236,8 @@ def test_a_user_s_flood_and_half_requests_leave_room_for_others(
                 late.connect(str(path))
             late.setblocking(False)
             assert await _is_ended(late), "there is no room for more of one user"
+            refused = f"connections_refused peer=uid-{OTHER_UID} bound=peer"
+            assert refused in caplog.text
             own.close()
 
     play(tmp_path, scene)
