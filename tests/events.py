@@ -161,6 +161,10 @@ MEANINGS: Final[dict[str, str]] = {
     "http_started": "The process answers HTTP at this address.",
     LIBRARY_EVENT: "A line of another library, which has no events.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
+    "local_socket": "The process listens on a socket of this machine, too.",
+    "local_socket_left": "The file of a socket could not be removed at a stop.",
+    "local_sockets_open_to_users": "Every user who can search the directory of sockets may do"
+    " everything: there is no policy.",
     "listener_failed": "The application's listener has raised.",
     "listener_too_slow": "An event was dropped, for the application's listener is too slow.",
     "listens_on_loopback": "The process listens for this machine alone.",

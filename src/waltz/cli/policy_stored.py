@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from waltz.access.lock_outs import Known, Reason
     from waltz.access.policy import Policy
     from waltz.host import Host, Node
-    from waltz.types import Address
+    from waltz.types import Address, TlsSettings
 
 PLACE: Final = "the stored policy"
 
@@ -61,7 +61,7 @@ def apply(
     for each in (*node_principals, *([] if name is None else [name])):
         if not is_principal(each):
             raise ConfigurationError(f"{each!r} is no principal; write CN=..., or as shown in logs")
-    applier = name if name is not None else _principal_in(place.tls.certificate)
+    applier = name if name is not None else _own_principal(place.tls)
 
     async def read(host: Host, root: str) -> tuple[Node | None, Known]:
         node = await read_policy_node(host.coordinator, root)
@@ -150,6 +150,18 @@ def _stored(node: Node | None) -> tuple[Policy | None, str | None]:
         return parsed(node.data or b"", PLACE), None
     except ConfigurationError as error:
         return None, str(error)
+
+
+def _own_principal(tls: TlsSettings) -> str:
+    """Return the principal that this command has at servers and storage nodes: that of its
+    certificate, or that of its user where it has none and uses sockets of this machine. Raises
+    ConfigurationError."""
+    from waltz.access.principals import user_principal
+    from waltz.system.local_users import own_user
+
+    if tls.certificate is None and tls.local_sockets is not None:
+        return user_principal(own_user())
+    return _principal_in(tls.certificate)
 
 
 def _principal_in(path: str | None) -> str:

@@ -500,7 +500,8 @@ class Clients:
         client.watch()
         self._clients[client.connection_id] = client
         if key is not None and Feature.RESTORE in features:
-            self._note(ContextOpened(client.connection_id, key, connection.certificate))
+            proven = connection.user or connection.certificate
+            self._note(ContextOpened(client.connection_id, key, proven))
         return client
 
     def _restore(
@@ -508,9 +509,8 @@ class Clients:
     ) -> ConnectedClient | None:
         """Let the arrival go on with its connection, or tell it that this cannot be."""
         connection = arrival.connection
-        effect = self._note(
-            RestoreRequested(request.connection_id, connection.certificate, request.attempt)
-        )
+        proven = connection.user or connection.certificate
+        effect = self._note(RestoreRequested(request.connection_id, proven, request.attempt))
         reason = effect.reason if isinstance(effect, RefuseRestore) else UNKNOWN
         if isinstance(effect, RestoreContext):
             client = self._clients[effect.connection_id]
