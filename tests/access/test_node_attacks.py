@@ -427,9 +427,9 @@ def test_nothing_lasts_of_what_somebody_tries_without_either(
     async def rest(ground: Ground) -> None: ...
 
     for scene in (write, rest):
-        asyncio.run(asyncio.wait_for(main(scene), 60.0))
+        asyncio.run(asyncio.wait_for(main(scene), 240.0))
     before = content(tmp_path)
-    asyncio.run(asyncio.wait_for(main(attack.tried), 60.0))
+    asyncio.run(asyncio.wait_for(main(attack.tried), 240.0))
     assert content(tmp_path) == before
 
 

@@ -111,7 +111,7 @@ def play(directory: Path, scene: Callable[[Setting], Awaitable[None]], text: str
             await scene(Setting(host, server, place, files))
 
     with socket_directory() as place:
-        asyncio.run(asyncio.wait_for(main(place), 60.0))
+        asyncio.run(asyncio.wait_for(main(place), 240.0))
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -56,7 +56,7 @@ def test_the_user_is_whom_the_system_names_and_nobody_of_another_namespace(
         await listener.close()
         assert not path.exists()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
     assert users == [LocalUser(0, "root"), LocalUser(OTHER_UID, "daemon"), LocalUser(NAMELESS_UID)]
 
 
