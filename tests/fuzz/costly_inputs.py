@@ -229,6 +229,7 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/console/pages.py:VALUE": (
         repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
     ),
+    "src/waltz/system/local_socket.py:_HOST": (repeated("a"), repeated("a", "!")),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
     "src/waltz/spark/pipelines/definition.py:OBJECT_STORE_URL": (
