@@ -37,6 +37,7 @@ from waltz.bridge.destination_shell import (
     Destination,
     Lane,
     LogEnds,
+    ReplacedError,
 )
 from waltz.errors import (
     AttestationError,
@@ -67,8 +68,9 @@ FINAL_ERRORS: Final = (
     HistoryChangedError,
     NotFoundError,
     PermissionDeniedError,
+    ReplacedError,
 )
-"""Errors of the log that no further attempt of this process can mend."""
+"""Errors that no further attempt of this process can mend."""
 
 
 @dataclass(frozen=True, slots=True)

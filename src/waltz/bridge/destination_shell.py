@@ -15,12 +15,17 @@ from uuid import UUID
 import waltz
 from waltz.bridge.bridge_progress import PartitionProgress
 from waltz.bridge.delivery import Accepted, Refused
+from waltz.errors import WaltzError
 from waltz.types import PartitionId
 
 
 class DeliveryFailedError(Exception):
     """There is no answer: whether the destination has taken what was sent is unknown, or it was not
     reached."""
+
+
+class ReplacedError(WaltzError):
+    """Another process delivers for this bridge now: this one has to end."""
 
 
 @dataclass(frozen=True, slots=True)
