@@ -1,7 +1,7 @@
 """The two sides of a bridge: the frame that reads the log, and a destination that takes what it
 reads.
 
-Owns what a destination has to be. The frame is `bridge_shell.py`; a webhook and Kafka are
+Owns the methods that a destination has. The frame is `bridge_shell.py`; a webhook and Kafka are
 destinations.
 """
 
@@ -74,7 +74,7 @@ class Lane(Protocol):
 
 
 class Destination(Protocol):
-    """What a bridge delivers to, and where its progress is."""
+    """The receiving side of a bridge, which keeps the progress as well."""
 
     @property
     def receiver(self) -> str:
@@ -88,7 +88,7 @@ class Destination(Protocol):
 
     @property
     def remedy(self) -> str:
-        """What an operator can do about progress that is not of this log."""
+        """Advice to an operator about progress that is not of this log."""
         ...
 
     async def start(self) -> None:

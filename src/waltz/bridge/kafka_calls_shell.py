@@ -256,6 +256,17 @@ class KafkaCalls:
         except KafkaCallError as error:
             if error.trouble.name != "TOPIC_ALREADY_EXISTS":  # two bridges begin
                 raise
+        until = self.now() + self.options.timeout_seconds
+        while True:  # its partitions have no leaders yet
+            try:
+                self._offset(partitions - 1, LATEST)
+            except KafkaCallError:
+                if self.now() > until:
+                    raise
+                self.admin.poll(PAUSE_SECONDS)
+                self._admin = None  # the driver remembers that there were none
+            else:
+                return
 
     # Progress
 

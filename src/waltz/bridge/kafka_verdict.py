@@ -20,7 +20,7 @@ REFUSED: Final = frozenset(
 
 
 class Verdict(Enum):
-    """What a failed call of a producer means.
+    """The meaning of a failed call of a producer.
 
     REPEAT   the call has not ended: the same call again.
     REFUSED  a record's content; nothing of the transaction is in Kafka once it is aborted.

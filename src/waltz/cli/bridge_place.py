@@ -2,7 +2,7 @@
 
 Owns what is shown and asked. The progress of a webhook is a file, which a bridge that runs has for
 itself: it is shown as the file has it, and changed only while no bridge runs. That of Kafka is in
-Kafka (`bridge_kafka_place.py`).
+Kafka (`bridge_kafka.py`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def bridge_status(file: str, as_json: bool) -> None:
     if settings.get(KAFKA_SERVERS) is None:
         standing = _standing(settings)
     else:
-        from waltz.cli.bridge_kafka_place import kafka_standing
+        from waltz.cli.bridge_kafka import kafka_standing
 
         standing = kafka_standing(settings)
     progress = standing.progress
@@ -237,7 +237,7 @@ def skip_range(file: str, partition: int, first: int, last: int, reason: str) ->
     if settings.get(KAFKA_SERVERS) is None:
         _skip(settings, partition, first, last, reason)
     else:
-        from waltz.cli.bridge_kafka_place import skip_in_kafka
+        from waltz.cli.bridge_kafka import skip_in_kafka
 
         skip_in_kafka(settings, partition, first, last, reason)
     click.echo(f"partition {partition} resumes at transaction {last + 1}")
