@@ -35,6 +35,7 @@ PROPERTIES: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     # A broker that is started again is refused until its former session has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",

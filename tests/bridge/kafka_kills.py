@@ -7,7 +7,9 @@ python -m tests.bridge.kafka_kills [KILLS] [SEED]     # a run by hand, with a li
 from __future__ import annotations
 
 import base64
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,12 @@ from tests.clusters import ROOT, running_cluster, wait_until
 
 BROKER_STARTS = 50
 """Kills after which the broker is stopped and started."""
+
+PAUSES = 20
+"""Kills after which a bridge is stopped for longer than its transaction may be open."""
+
+TIMEOUT_SECONDS = 3
+PAUSE_SECONDS = TIMEOUT_SECONDS + 2.0
 
 
 def kafka_configuration(
@@ -99,6 +107,13 @@ def restarting(broker: KafkaBroker, *, after: float) -> Iterator[None]:
         thread.join()
 
 
+def pause(process_id: int) -> None:
+    """Stop a bridge until Kafka has aborted its transaction, and let it continue."""
+    os.kill(process_id, signal.SIGSTOP)
+    time.sleep(PAUSE_SECONDS)
+    os.kill(process_id, signal.SIGCONT)
+
+
 def run(
     directory: Path,
     broker: KafkaBroker,
@@ -122,7 +137,7 @@ def run(
     ):
         file = kafka_configuration(
             directory, cluster.coordinator, broker.address, topic, ".count: 20", ".retryMax: 0.1",
-            "timeout: 20",
+            f"timeout: {TIMEOUT_SECONDS}",
         )  # fmt: skip
         with forked("kafka", file, log) as start, Killed(start) as bridge:
             with appending(cluster.coordinator, seed):
@@ -132,6 +147,11 @@ def run(
                         with restarting(broker, after=chance.random()):
                             time.sleep(chance.random() * AFTER_SECONDS_MAX)
                     elif chance.random() < 0.9:
+                        wait_until(lambda size=size: kept.stat().st_size > size, f"see {log}")
+                    if number % PAUSES == 0:
+                        # It has a transaction under way at most moments: the application appends.
+                        pause(bridge.process_id)
+                        size = kept.stat().st_size
                         wait_until(lambda size=size: kept.stat().st_size > size, f"see {log}")
                     time.sleep(chance.random() * AFTER_SECONDS_MAX)
                     bridge.kill_and_start()
@@ -147,7 +167,8 @@ def run(
         wrong = exact_faults(facts, read_consumed(kept, PARTITIONS))
         assert not wrong, f"{wrong}, seed {seed}; see {log}"
     count = sum(map(len, facts))
-    tell(f"{count} transactions, each consumed once, {kills} kills")
+    anew = log.read_text().count(" bridge_begins_anew ")
+    tell(f"{count} transactions, each consumed once, {kills} kills, {anew} times begun anew")
     return count
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -57,6 +58,9 @@ BATCH_BYTES_MAX: Final = 1_000_000
 MESSAGE_BYTES_MIN: Final = 1_000
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
 """Bounds of librdkafka's batch.size and message.max.bytes."""
+
+PRODUCER_PROPERTIES: Final = frozenset({"compression.type", "linger.ms"})
+"""Properties that the driver does not take for other clients without a word."""
 
 PROGRESS_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 """Kafka compacts closed segments only: with its 1 GiB a progress topic would grow to that."""
@@ -124,9 +128,14 @@ class KafkaCalls:
         self.is_abandoned = True
 
     def client(self, **more: object) -> dict[str, Any]:
-        """Return the properties of a client."""
+        """Return the properties of a client; `more` are its own."""
+        is_producer = "transactional.id" in more
         return {
-            **self.options.properties,
+            **{
+                name: value
+                for name, value in self.options.properties.items()
+                if is_producer or name not in PRODUCER_PROPERTIES
+            },
             "bootstrap.servers": self.options.servers,
             "client.id": f"waltz-bridge.{self.options.name}",
             "error_cb": self._hear,
@@ -152,14 +161,16 @@ class KafkaCalls:
                 self._said = ""
                 return result
             except KafkaException as error:
-                poll(0)  # calls _hear
                 trouble = trouble_of(error.args[0])
+                with suppress(KafkaException):  # it raises a fatal error once more
+                    poll(0)  # calls _hear
                 if self.is_abandoned:
                     raise AbandonedError(f"Kafka: {what}: the bridge is to stop") from error
                 if trouble.verdict is not Verdict.REPEAT or self.now() > until:
                     raise self.failure(what, trouble) from error
                 if trouble.name != "_TIMED_OUT":
-                    poll(PAUSE_SECONDS)
+                    with suppress(KafkaException):
+                        poll(PAUSE_SECONDS)
 
     # Topics
 

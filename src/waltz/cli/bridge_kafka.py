@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from waltz.bridge.kafka_calls_shell import KafkaCalls, KafkaOptions
     from waltz.bridge.kafka_progress import KafkaProgress
     from waltz.host import Host, Workers
+
+SKIP_ATTEMPTS_MAX: Final = 20
+"""Attempts to commit a skip; a bridge that runs may replace the producer of each."""
 
 T = TypeVar("T")
 
@@ -214,10 +217,12 @@ def skip_in_kafka(settings: Settings, partition: int, first: int, last: int, rea
     UnavailableError: Kafka does not answer, and whether the range is left out is unknown."""
 
     async def skip() -> None:
-        from waltz.bridge.bridge_progress import Skip
-        from waltz.bridge.kafka_progress import KAFKA_REMEDY
-
         host, workers, calls = _calls(settings)
+        from waltz.bridge.bridge_progress import Skip
+        from waltz.bridge.kafka_calls_shell import KafkaCallError
+        from waltz.bridge.kafka_progress import KAFKA_REMEDY
+        from waltz.bridge.kafka_verdict import Verdict
+
         async with bridge_reader(settings) as reader:
             key = reader.cluster_key
             mark = await reader.high_water_mark(partition)
@@ -226,17 +231,30 @@ def skip_in_kafka(settings: Settings, partition: int, first: int, last: int, rea
 
         def commit() -> None:
             name = calls.options.name
-            begun = calls.read_progress(key, partition, to_end=False)
+            begun = None
+            if calls.partition_count(calls.options.progress_topic) is not None:
+                begun = calls.read_progress(key, partition, to_end=False)
             if begun is None:
                 raise ConfigurationError(
                     f"bridge {name} has not begun with partition {partition} of cluster {key}"
                 )
             begun.check_topic(calls.options.topic)
-            producer = calls.producer(key, partition)
-            found = calls.read_progress(key, partition, to_end=True) or begun
-            skipped = found.skipping(Skip(partition, first, last, reason, now), histories.current)
-            check_skip(histories, partition, found.place, last, mark, KAFKA_REMEDY)
-            producer.commit((), skipped)
+            skip = Skip(partition, first, last, reason, now)
+            for attempt in range(1, SKIP_ATTEMPTS_MAX + 1):
+                producer = calls.producer(key, partition)
+                found = calls.read_progress(key, partition, to_end=True) or begun
+                if skip in found.skips:
+                    return  # the attempt before was committed
+                skipped = found.skipping(skip, histories.current)
+                check_skip(histories, partition, found.place, last, mark, KAFKA_REMEDY)
+                try:
+                    producer.commit((), skipped)
+                except KafkaCallError as error:
+                    # A bridge that runs begins anew at each attempt to send.
+                    if error.trouble.verdict is Verdict.REFUSED or attempt == SKIP_ATTEMPTS_MAX:
+                        raise
+                else:
+                    return
 
         await workers.run_blocking(commit)
 
