@@ -34,7 +34,7 @@ from tests.clusters import ROOT, running_cluster, wait_until
 BROKER_STARTS = 50
 """Kills after which the broker is stopped and started."""
 
-PAUSES = 20
+PAUSES = 40
 """Kills after which a bridge is stopped for longer than its transaction may be open."""
 
 TIMEOUT_SECONDS = 3
