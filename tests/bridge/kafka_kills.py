@@ -31,7 +31,7 @@ from tests.bridge.kills import (
 )
 from tests.clusters import ROOT, running_cluster, wait_until
 
-BROKER_STARTS = 50
+BROKER_STARTS = 25
 """Kills after which the broker is stopped and started."""
 
 PAUSES = 40

