@@ -18,7 +18,7 @@ def test_a_consumer_sees_each_transaction_once_although_the_bridge_is_killed(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_consumer_sees_each_transaction_once_under_hundreds_of_kills(tmp_path: Path) -> None:
     with running_broker(tmp_path / "broker") as broker:  # it is stopped, and is others' as well
         assert run(tmp_path, broker, 500, 4, print) > 0
