@@ -54,11 +54,13 @@ MEANINGS: Final[dict[str, str]] = {
     "archiving_failed": "A step of the archiver has failed; it is tried again after a pause.",
     "assignment_unreadable": "The replicas of a partition could not be read from the coordinator;"
     " they are read again.",
+    "bridge_begins_anew": "After an error a bridge to Kafka has a new producer, and resumes from"
+    " the progress that Kafka has committed.",
     "bridge_crashed": "A partition of a bridge has met an error that nobody foresaw: the"
     " bridge ends.",
     "bridge_failed": "A bridge ends: no attempt of this process can help.",
-    "bridge_refused": "A post was not accepted, had no answer, or the log could not be read; it is"
-    " tried again after a pause, and the partition waits.",
+    "bridge_refused": "A post, or a Kafka transaction, was not accepted or had no answer, or the"
+    " log could not be read; it is tried again after a pause, and the partition waits.",
     "bridge_resumed": "A partition that waited goes on.",
     "bridge_started": "A bridge has found its cluster and its progress, and posts from now on.",
     "bridge_stopped": "A bridge has ended its posts; `posted` counts the transactions since its"

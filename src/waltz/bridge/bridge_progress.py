@@ -105,25 +105,33 @@ class BridgeProgress:
 
 
 def check_history(
-    histories: Histories, partition_id: PartitionId, history: UUID, posted: int
+    histories: Histories,
+    partition_id: PartitionId,
+    history: UUID,
+    posted: int,
+    remedy: str = REMEDY,
 ) -> None:
     """Raises HistoryChangedError: the transactions through `posted`, of `history`, are not those of
     the log today."""
-    histories.check(partition_id, history, posted, who=WHO, another_log=REMEDY, abandoned=REMEDY)
+    histories.check(partition_id, history, posted, who=WHO, another_log=remedy, abandoned=remedy)
 
 
 def check_place(
-    histories: Histories, partition_id: PartitionId, progress: PartitionProgress, mark: int
+    histories: Histories,
+    partition_id: PartitionId,
+    progress: PartitionProgress,
+    mark: int,
+    remedy: str = REMEDY,
 ) -> None:
     """Raises HistoryChangedError: what was posted is not what the log has; ClientAheadError: it is
     more than the log has, which ends with `mark`."""
     posted = progress.next_id - 1
-    check_history(histories, partition_id, progress.history, posted)
+    check_history(histories, partition_id, progress.history, posted, remedy)
     if posted > mark:
         raise ClientAheadError(
             f"the bridge has posted partition {partition_id} through transaction {posted}, and the"
             f" log of cluster {histories.cluster_key} ends with {mark}: one of the two was set"
-            f" back. {REMEDY}"
+            f" back. {remedy}"
         )
 
 
