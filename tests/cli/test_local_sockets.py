@@ -113,8 +113,9 @@ def test_an_operator_of_the_machine_uses_every_tool_without_a_certificate(
     for group, command in (("admin storage", "list"), ("cluster", "verify")):
         said = governed.cluster.tool(group, command, *sockets)
         assert said.code == 0, said.err
-    status = governed.client("status", "--json").json
-    assert status["healthy"] is True
+    wait_until(
+        lambda: governed.client("status", "--json").json["healthy"] is True, "it is not healthy"
+    )
     explained = governed.client("explain", "0:1", "--json")
     assert explained.code == 0, explained.err
     assert OWN in explained.out
