@@ -226,6 +226,10 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/cli/log_format.py:_KEY": (repeated(" "), repeated(" a"), framed(" ", "a")),
     "src/waltz/cli/log_format.py:_SENTENCE": (repeated(":"), repeated("; ")),
+    "src/waltz/configuration/kafka_bridge_settings.py:_SERVER": (
+        repeated("a"), framed("[", "1", "]"), framed("a:", "1"), repeated("a:"),
+    ),
+    "src/waltz/configuration/kafka_bridge_settings.py:_WORD": (repeated("a"),),
     "src/waltz/console/pages.py:VALUE": (
         repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
     ),
