@@ -122,7 +122,16 @@ class Killed:
 
     def kill_and_start(self) -> None:
         os.kill(self.process_id, signal.SIGKILL)
+        # Until it is gone it holds the lock of its files; nobody is to start two.
+        wait_until(self._is_gone, f"bridge {self.process_id} lives on")
         self.process_id = self._start()
+
+    def _is_gone(self) -> bool:
+        try:
+            os.kill(self.process_id, 0)
+        except ProcessLookupError:
+            return True
+        return False
 
     def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
