@@ -62,6 +62,8 @@ class Allowance:
             for kind, bucket in enumerate((self.appends, self.append_bytes))
             if bucket is not None
         ]
+        if not limits:
+            return [[*messages]]
         totals = [sum(each) for each in zip(*map(append_cost, messages), strict=True)]
         if all(bucket.has(totals[kind], now) for kind, bucket in limits):
             return [[*messages]]
