@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from threading import Thread
@@ -19,10 +20,13 @@ from waltz.bridge.kafka_calls_shell import (
     KafkaCalls,
     KafkaOptions,
 )
+from waltz.bridge.kafka_destination_shell import KafkaLane
 from waltz.bridge.kafka_progress import KafkaProgress
 from waltz.bridge.kafka_record import Record, RecordKey, RunChoice
 from waltz.bridge.kafka_verdict import Verdict
 from waltz.errors import ConfigurationError
+from waltz.system.real_host import real_host
+from waltz.types import TlsSettings
 
 KEY, PROCESS = UUID(int=1), UUID(int=2)
 
@@ -188,3 +192,29 @@ def test_a_broker_that_is_not_there_is_told_and_a_bridge_that_is_to_stop_does_no
     patient.abandon()
     asking.join(60.0)
     assert [type(each) for each in raised] == [AbandonedError]
+
+
+def test_a_place_is_not_committed_while_a_delivery_is_under_way(kafka_broker: KafkaBroker) -> None:
+    """A delivery that nobody awaits any more may still commit a later one."""
+    topic = topic_of(kafka_broker)
+    calls = calls_of(kafka_broker.address, topic)
+    calls.check_topics([0])
+    host = real_host(None, TlsSettings())
+    lane = KafkaLane(host, host.workers, calls, PROCESS, progress(topic, 3))
+
+    def kept() -> int:
+        found = calls.read_progress(KEY, 0, to_end=True)
+        assert found is not None
+        return found.place.next_id
+
+    async def work() -> None:
+        await lane.begin()
+        await lane.keep(PartitionProgress(5, KEY), is_due=False)
+        with lane._calling:
+            await lane.flush()
+        assert kept() == 3
+        await lane.flush()
+        assert kept() == 5
+        await lane.close()
+
+    asyncio.run(work())

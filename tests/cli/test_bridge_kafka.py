@@ -101,6 +101,12 @@ def test_once_sends_what_the_log_has_and_a_second_time_nothing(
     found = status_of(file)
     assert (found["in_use"], found["trouble"]) == (None, None)
     assert [(row["next"], row["waiting"]) for row in found["partitions"]] == [(30, 0)] * 3
+    none = kafka_configuration(
+        tmp_path, cluster.coordinator, kafka_broker.address, topic, ".headers: 7", "name: none"
+    )
+    none.write_text(none.read_text().replace("    name: test\n", ""))
+    assert run_waltz("bridge", "kafka", str(none), "--once").returncode == 0
+    assert [row["next"] for row in status_of(none)["partitions"]] == [30] * 3, "nothing waits"
     other = topic_of(kafka_broker)
     changed = kafka_configuration(
         tmp_path,
@@ -111,6 +117,17 @@ def test_once_sends_what_the_log_has_and_a_second_time_nothing(
     )
     done = run_waltz("bridge", "kafka", str(changed), "--once")
     assert (done.returncode, f"to topic {topic}" in done.stderr) == (1, True)
+
+
+def test_while_the_cluster_does_not_answer_nobody_says_that_a_bridge_has_not_begun(
+    tmp_path: Path,
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    file = kafka_configuration(tmp_path, f"waltz://{nobody}", nobody, "topic")
+    found = status_of(file)
+    assert (found["has_begun"], found["in_use"], found["partitions"]) == (None, None, [])
+    assert nobody in found["trouble"]
+    assert "bridge test, unknown\n" in run_tool("bridge", "status", file).out
 
 
 @pytest.mark.long

@@ -223,10 +223,14 @@ class BridgeProcess:
         self._trouble = None
 
     async def _bridge(self) -> None:
-        async with asyncio.TaskGroup() as running:
+        try:
+            async with asyncio.TaskGroup() as running:
+                for each in self._partitions:
+                    running.create_task(self._run_one(each))
+            await self._destination.flush()
+        finally:
             for each in self._partitions:
-                running.create_task(self._run_one(each))
-        await self._destination.flush()
+                await each.close()
         log.info("bridge_stopped posted=%d", sum(each.machine.posted for each in self._partitions))
         for each in self._partitions:
             if each.final_error is not None:
@@ -286,7 +290,10 @@ class PartitionBridge:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
             await self._drop_feed()
-            await self._lane.close()
+
+    async def close(self) -> None:
+        """End the connection to the destination. Idempotent."""
+        await self._lane.close()
 
     def figures(self) -> PartitionFigures:
         machine = self.machine

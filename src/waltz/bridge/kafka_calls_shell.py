@@ -448,11 +448,12 @@ class PartitionProducer:
                 self._producer.produce(
                     topic, value, key, partition=self._partition_id, headers=headers
                 )
-            except BufferError:  # the driver's queue is full
+            except BufferError as error:  # the driver's queue is full
                 if self._calls.is_abandoned:
                     raise AbandonedError("Kafka: the bridge is to stop") from None
                 if self._calls.now() > until:
-                    raise
+                    late = KafkaTrouble("_QUEUE_FULL", "the driver's queue does not empty")
+                    raise self._calls.failure("a record", late) from error
                 self._producer.poll(PAUSE_SECONDS)
             else:
                 return

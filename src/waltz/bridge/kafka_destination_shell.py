@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -134,6 +135,9 @@ class KafkaLane:
         self._producer: PartitionProducer | None = None
         self._unknown: Run | None = None
         """The run of which it is not known whether it is committed."""
+        self._calling = Lock()
+        """Held by the thread that works with the producer. Who awaits it may be cancelled before
+        that thread ends."""
 
     @property
     def place(self) -> PartitionProgress:
@@ -145,11 +149,13 @@ class KafkaLane:
         await self._workers.run_blocking(self._take_over)
 
     def _take_over(self) -> None:
-        found = self._opened()
-        if found is not None:
-            found.check_topic(self._progress.topic)
-        kept = (found or self._progress).reaching((found or self._progress).place, self._own_id)
-        self._commit(Run((), kept.place.next_id - 1), kept)
+        with self._calling:
+            found = self._opened()
+            if found is not None:
+                found.check_topic(self._progress.topic)
+            known = found or self._progress
+            kept = known.reaching(known.place, self._own_id)
+            self._commit(Run((), kept.place.next_id - 1), kept)
 
     def _opened(self) -> KafkaProgress | None:
         """Open a producer; return what is committed. Once the producer is there, nothing of an
@@ -218,9 +224,11 @@ class KafkaLane:
         def tell(last: int) -> None:
             loop.call_soon_threadsafe(sending, last)
 
-        outcome = await self._workers.run_blocking(
-            lambda: self._delivered(available, count_max, tell)
-        )
+        def delivered() -> Accepted | str:
+            with self._calling:
+                return self._delivered(available, count_max, tell)
+
+        outcome = await self._workers.run_blocking(delivered)
         if isinstance(outcome, Accepted):
             return outcome
         return Refused(outcome, self._host.random.uniform(0.0, 1.0), is_for_content=True)
@@ -270,12 +278,20 @@ class KafkaLane:
             await self.flush()
 
     async def flush(self) -> None:
-        """Commit the place after transactions that are left out. Raises DeliveryFailedError."""
-        to = self._ahead
-        if to is None or self._producer is None:
-            return  # they are left out again
-        progress = self._progress.reaching(to, self._own_id)
-        await self._workers.run_blocking(lambda: self._commit(Run((), to.next_id - 1), progress))
+        """Commit the place after transactions that are left out, unless a delivery is under way,
+        or has failed: then they are left out again. Raises DeliveryFailedError."""
+        await self._workers.run_blocking(self._flushed)
+
+    def _flushed(self) -> None:
+        if not self._calling.acquire(blocking=False):
+            return
+        try:
+            to = self._ahead  # None if a delivery that nobody awaited has committed more
+            if to is not None and self._producer is not None:
+                progress = self._progress.reaching(to, self._own_id)
+                self._commit(Run((), to.next_id - 1), progress)
+        finally:
+            self._calling.release()
 
     async def close(self) -> None:
         # Not by a worker: all of them may wait for Kafka. A commit under way is aborted by it.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
-from waltz.bridge.bridge_progress import PartitionProgress, Skip
+from waltz.bridge.bridge_progress import PartitionProgress, Skip, natural, skip_of, skip_value
 from waltz.errors import ConfigurationError, CorruptionError, HistoryChangedError
 
 FORMAT: Final = 1
@@ -95,15 +95,7 @@ def progress_value(progress: KafkaProgress) -> bytes:
         "next": progress.place.next_id,
         "history": str(progress.place.history),
         "by": None if progress.by is None else str(progress.by),
-        "skips": [
-            {
-                "first": each.first,
-                "last": each.last,
-                "reason": each.reason,
-                "at": each.at_milliseconds,
-            }
-            for each in progress.skips
-        ],
+        "skips": [skip_value(each) for each in progress.skips],
         "forgotten_skips": progress.forgotten_skips,
     }
     return json.dumps(value, separators=(",", ":")).encode()
@@ -120,25 +112,16 @@ def parse_kafka_progress(value: bytes, where: str) -> KafkaProgress:
                 f"{where} has format {found['format']!r}, and this release knows {FORMAT}: a later"
                 " release wrote it"
             )
-        partition_id = _natural(found["partition"])
+        partition_id = natural(found["partition"])
         return KafkaProgress(
             UUID(found["cluster"]),
             str(found["bridge"]),
             str(found["topic"]),
             partition_id,
-            PartitionProgress(_natural(found["next"]), UUID(found["history"])),
+            PartitionProgress(natural(found["next"]), UUID(found["history"])),
             None if found["by"] is None else UUID(found["by"]),
-            tuple(
-                Skip(
-                    partition_id,
-                    _natural(each["first"]),
-                    _natural(each["last"]),
-                    str(each["reason"]),
-                    _natural(each["at"]),
-                )
-                for each in found["skips"]
-            ),
-            _natural(found["forgotten_skips"]),
+            tuple(skip_of(partition_id, each) for each in found["skips"]),
+            natural(found["forgotten_skips"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptionError(
@@ -159,9 +142,3 @@ def check_not_set_back(found: KafkaProgress | None, known: KafkaProgress) -> Non
             " Nothing was sent since. Once the topics are whole, start the bridge again; if they"
             " cannot be, choose another bridge.kafka.name, with which the bridge begins anew"
         )
-
-
-def _natural(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
-    return value

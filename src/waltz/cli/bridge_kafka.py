@@ -166,7 +166,7 @@ def kafka_standing(settings: Settings) -> Standing:
                 marks = await reader.high_water_marks(list(map(PartitionId, named)))
         except (WaltzError, OSError) as error:
             # The progress is kept by the key of the cluster, which only the cluster tells.
-            return Standing(where, None, None, {}, str(error))
+            return Standing(where, None, None, {}, str(error), is_known=False)
         if (
             await workers.run_blocking(lambda: calls.partition_count(calls.options.progress_topic))
             is None

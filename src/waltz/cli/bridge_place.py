@@ -87,7 +87,8 @@ def bridge_reader(settings: Settings) -> AsyncLogReader:
 class Standing:
     """The progress of a bridge and the ends of the log.
 
-    progress  None: the bridge has not begun.
+    progress  None: the bridge has not begun, or that is not known.
+    is_known  whether the progress is known.
     in_use    whether a process works with the progress; None: unknown.
     ends      per partition the ID after the last transaction, if the cluster tells it.
     trouble   why something is not known; None: everything is.
@@ -98,6 +99,12 @@ class Standing:
     in_use: bool | None
     ends: Mapping[int, int]
     trouble: str | None
+    is_known: bool = True
+
+    @property
+    def has_begun(self) -> bool | None:
+        """Whether the bridge has begun; None: unknown."""
+        return self.progress is not None if self.is_known else None
 
 
 @click.command("status")
@@ -121,10 +128,11 @@ def bridge_status(file: str, as_json: bool) -> None:
     ends = standing.ends
     rows = [_row(each, place, ends.get(each)) for each, place in sorted(partitions.items())]
     if as_json:
-        print_json(_json(progress, rows, standing.in_use, standing.trouble))
+        print_json(_json(standing, rows))
         return
     runs = {True: "yes", False: "no", None: "unknown"}[standing.in_use]
-    click.echo(f"progress: {standing.where}{'' if progress else ', not begun'}")
+    begun = {True: "", False: ", not begun", None: ", unknown"}[standing.has_begun]
+    click.echo(f"progress: {standing.where}{begun}")
     click.echo(f"in use by a process: {runs}")
     if progress is not None:
         click.echo(f"cluster: {progress.cluster_key}")
@@ -160,16 +168,12 @@ def _row(partition_id: int, place: PartitionProgress, end: int | None) -> dict[s
     }
 
 
-def _json(
-    progress: BridgeProgress | None,
-    rows: list[dict[str, Any]],
-    in_use: bool | None,
-    trouble: str | None,
-) -> dict[str, Any]:
+def _json(standing: Standing, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    progress = standing.progress
     skips = () if progress is None else progress.skips
     return {
-        "has_begun": progress is not None,
-        "in_use": in_use,
+        "has_begun": standing.has_begun,
+        "in_use": standing.in_use,
         "cluster_key": None if progress is None else str(progress.cluster_key),
         "partitions": rows,
         "skips": [
@@ -183,7 +187,7 @@ def _json(
             for each in skips
         ],
         "forgotten_skips": 0 if progress is None else progress.forgotten_skips,
-        "trouble": trouble,
+        "trouble": standing.trouble,
     }
 
 
