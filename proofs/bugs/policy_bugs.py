@@ -49,7 +49,7 @@ POLICY_BUGS: Final[tuple[Bug, ...]] = (
         Patch(Enforcement, "_without", _stored_all_the_same),
     ),
     _bug(
-        "a client asks for a denied partition never again",
+        "a client never asks again for a denied partition",
         "I12 convergence",
         Scene(0, "append", "changing_policy"),
         Patch(mounting, "DENIED_SECONDS", _for_ever),
