@@ -97,6 +97,23 @@ def run_waltz(
     )
 
 
+def wait_until_healthy(*arguments: str, **options: Any) -> None:
+    """Return once `waltz status` finds the cluster healthy: a replica may take a moment for that
+    after a start, or after its coordinator was away."""
+    said = ""
+
+    def is_healthy() -> bool:
+        nonlocal said
+        done = run_waltz("status", *arguments, "--json", **options)
+        said = f"{done.stdout}{done.stderr}"
+        return done.stdout != "" and bool(json.loads(done.stdout)["healthy"])
+
+    try:
+        wait_until(is_healthy, "the cluster is not healthy")
+    except AssertionError as error:
+        raise AssertionError(f"{error}:\n{said}") from None
+
+
 @dataclass(frozen=True)
 class Said:
     """The exit code of a tool, and its output."""

@@ -6,13 +6,16 @@ import gc
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.order import Collected, in_order
 from tests.shares import Durations, in_share, printed, read_durations, renewed, share_from
+
+if TYPE_CHECKING:
+    from tests.bridge.kafka_broker import KafkaBroker
 
 # How long an example takes, or its making, depends on the machine and not on what is tested.
 settings.register_profile("waltz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -106,3 +109,13 @@ class Recorder:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             self._file.write_text(printed(renewed(self._before, self._seconds, self._long)))
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker of Kafka for all tests of bridges; each test has topics of its own."""
+    # Most processes of a run have no such test, and need no driver.
+    from tests.bridge.kafka_broker import running_broker
+
+    with running_broker(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker

@@ -54,11 +54,13 @@ MEANINGS: Final[dict[str, str]] = {
     "archiving_failed": "A step of the archiver has failed; it is tried again after a pause.",
     "assignment_unreadable": "The replicas of a partition could not be read from the coordinator;"
     " they are read again.",
+    "bridge_begins_anew": "After an error a bridge to Kafka has a new producer, and resumes from"
+    " the progress that Kafka has committed.",
     "bridge_crashed": "A partition of a bridge has met an error that nobody foresaw: the"
     " bridge ends.",
     "bridge_failed": "A bridge ends: no attempt of this process can help.",
-    "bridge_refused": "A post was not accepted, had no answer, or the log could not be read; it is"
-    " tried again after a pause, and the partition waits.",
+    "bridge_refused": "A post, or a Kafka transaction, was not accepted or had no answer, or the"
+    " log could not be read; it is tried again after a pause, and the partition waits.",
     "bridge_resumed": "A partition that waited goes on.",
     "bridge_started": "A bridge has found its cluster and its progress, and posts from now on.",
     "bridge_stopped": "A bridge has ended its posts; `posted` counts the transactions since its"
@@ -163,6 +165,10 @@ MEANINGS: Final[dict[str, str]] = {
     "http_started": "The process answers HTTP at this address.",
     LIBRARY_EVENT: "A line of another library, which has no events.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
+    "local_socket": "The process listens on a socket of this machine, too.",
+    "local_socket_left": "The file of a socket could not be removed at a stop.",
+    "local_sockets_open_to_users": "Every user who can search the directory of sockets may do"
+    " everything: there is no policy.",
     "listener_failed": "The application's listener has raised.",
     "listener_too_slow": "An event was dropped, for the application's listener is too slow.",
     "listens_on_loopback": "The process listens for this machine alone.",

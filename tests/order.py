@@ -24,6 +24,7 @@ STARTED_ONCE: Final = {
     "zookeeper": "tests/system",
     "cluster": "tests/bench",
     "image": "tests/deploy",
+    "kafka_broker": "tests",
 }
 """Fixtures that start processes once for the tests of a folder: these tests run in one process of
 pytest, or each would start its own."""

@@ -6,21 +6,19 @@ The brokers come from Maven Central. The driver is confluent-kafka: with one in 
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bench.peers.kafka_node import format_storage, java_command, node_command, properties
 from bench.peers.peer import (
     LOADS,
     Load,
     Peer,
     UnavailableHereError,
     free_ports,
-    program,
     say,
     summary,
     wait_for,
@@ -30,29 +28,6 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 NODES = 3
-VERSION = "4.4.0"
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>waltz</groupId>
-  <artifactId>bench-kafka</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId>
-      <artifactId>slf4j-simple</artifactId>
-      <version>1.7.36</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-CLUSTER_ID = "d2FsdHotYmVuY2gtMDAwMA"
 PARTITIONS: Final = {"log": 1, "batches": 4}
 """Partitions of each topic."""
 ADMIN_SECONDS_MAX = 5.0
@@ -84,11 +59,7 @@ class Kafka(Peer):
         except ModuleNotFoundError:
             reason = "no confluent_kafka: pip install confluent-kafka"
             raise UnavailableHereError(reason) from None
-        java = [
-            *(program("java", "default-jre-headless"), "-Xms512m", "-Xmx512m"),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            *("-cp", str(jars() / "*")),
-        ]
+        java = java_command(512)
         ports = free_ports(2 * NODES)
         clients, controllers = ports[:NODES], ports[NODES:]
         self._servers = ",".join(f"127.0.0.1:{port}" for port in clients)
@@ -97,9 +68,8 @@ class Kafka(Peer):
             for number in range(NODES):
                 file = directory / f"n{number}.properties"
                 file.write_text(properties(number, clients, controllers, directory / f"n{number}"))
-                storage = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file))
-                run([*java, *storage])
-                stack.enter_context(self.process([*java, "kafka.Kafka", str(file)], log))
+                format_storage(java, file)
+                stack.enter_context(self.process(node_command(java, file), log))
             admin = AdminClient({"bootstrap.servers": self._servers, "log_level": LOG_CRITICAL})
             wait_for(lambda: has_topics(admin, self.settings), self.name, log)
             say(f"{self.name}: warming up")
@@ -193,23 +163,6 @@ def linger_milliseconds(load: Load) -> int:
     return 1 if load.batch == 1 else 5
 
 
-def properties(
-    number: int, clients: Sequence[int], controllers: Sequence[int], directory: Path
-) -> str:
-    """Return the file of a node that is broker and controller."""
-    voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in enumerate(controllers))
-    return (
-        f"node.id={number}\n"
-        "process.roles=broker,controller\n"
-        f"controller.quorum.voters={voters}\n"
-        "controller.listener.names=CONTROLLER\n"
-        f"listeners=PLAINTEXT://127.0.0.1:{clients[number]},"
-        f"CONTROLLER://127.0.0.1:{controllers[number]}\n"
-        f"log.dirs={directory}\n"
-        "controlled.shutdown.enable=false\n"
-    )
-
-
 def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
     """Return whether all topics have all replicas in sync; create them once all nodes are there."""
     from confluent_kafka import KafkaException
@@ -236,30 +189,3 @@ def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
         for name in PARTITIONS
         for partition in found.topics[name].partitions.values()
     )
-
-
-def jars() -> Path:
-    """Return a directory with the jars; Maven gets them the first time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = cache / "waltz-bench" / f"kafka-{VERSION}"
-    found = directory / "jars"
-    if not found.exists():
-        maven = program("mvn", "maven")
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "pom.xml").write_text(POM)
-        unfinished = directory / "unfinished"
-        where = ("-f", str(directory / "pom.xml"), f"-DoutputDirectory={unfinished}")
-        say(f"Kafka: getting {VERSION} with Maven")
-        run([maven, "-q", "-B", COPY, *where, "-DincludeScope=runtime"])
-        unfinished.rename(found)
-    return found
-
-
-def run(command: Sequence[str]) -> None:
-    """Run a command. Raises UnavailableHereError with the end of its output."""
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode:
-        said = " ".join(done.stdout.split())
-        raise UnavailableHereError(f"{Path(command[0]).name}: {said[-300:]}")

@@ -18,6 +18,7 @@ from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
 from proofs.bugs.history_bugs import HISTORY_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
+from proofs.bugs.policy_bugs import POLICY_BUGS
 from proofs.bugs.server_bugs import SERVER_BUGS
 from proofs.bugs.storage_bugs import STORAGE_BUGS
 from proofs.bugs.store_bugs import STORE_BUGS
@@ -39,6 +40,7 @@ PARTS: Final = (
     ARCHIVE_BUGS,
     COORDINATOR_BUGS,
     HISTORY_BUGS,
+    POLICY_BUGS,
 )
 
 BUGS: Final[dict[str, Bug]] = {bug.name: bug for bugs in PARTS for bug in bugs}

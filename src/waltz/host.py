@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from waltz.types import Address, CertificateNames
+from waltz.types import Address, CertificateNames, LocalUser
 
 T = TypeVar("T")
 
@@ -35,7 +35,8 @@ class Random(Protocol):
 
 
 class Connection(Protocol):
-    """A TCP connection. A lost one and a finished one look the same: nobody knows what arrived."""
+    """A connection by TCP, or by a socket of this machine. A lost one and a finished one look the
+    same: nobody knows what arrived."""
 
     @property
     def peer(self) -> str:
@@ -45,6 +46,12 @@ class Connection(Protocol):
     @property
     def certificate(self) -> CertificateNames | None:
         """The names in the peer's verified certificate; None without one."""
+        ...
+
+    @property
+    def user(self) -> LocalUser | None:
+        """The user on the other side of a connection that was accepted at a socket of this machine,
+        as the system proves it; None for any other connection."""
         ...
 
     @property

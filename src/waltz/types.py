@@ -133,6 +133,13 @@ class CertificateNames(NamedTuple):
     distinguished_name: str = ""
 
 
+class LocalUser(NamedTuple):
+    """A user of this machine, as the system proves it; `name` is empty if the user has none."""
+
+    uid: int
+    name: str = ""
+
+
 class NameSource(Enum):
     """A kind of name in a certificate by which a policy may know a peer."""
 
@@ -168,6 +175,10 @@ class TlsSettings:
     whose certificate it has verified; it needs `authorities`. `token_file` is the path of a file
     that has the token. With `takes_tokens` a listening process that has authorities lets peers
     without a certificate in, who then have to show a token.
+
+    `local_sockets` is the directory in which a connecting process looks for the socket of a process
+    on this machine before it uses the port; there the system proves both sides, and no TLS is
+    spoken. None: only ports are used.
     """
 
     certificate: str | None = None
@@ -179,6 +190,7 @@ class TlsSettings:
     token: str | None = field(default=None, repr=False)
     token_file: str | None = None
     takes_tokens: bool = False
+    local_sockets: str | None = None
 
     @property
     def plain_with(self) -> Plain:

@@ -164,7 +164,7 @@ async def said_in_plain(setting: Setting, data: bytes) -> bytes:
     with contextlib.suppress(ConnectionError):
         writer.write(data)
         writer.write_eof()
-        return await asyncio.wait_for(reader.read(), 20.0)
+        return await asyncio.wait_for(reader.read(), 120.0)
     return b""
 
 

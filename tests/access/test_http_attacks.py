@@ -313,7 +313,7 @@ def play(attack: Attack, access: HttpAccess, files: TlsFiles | None) -> None:
         finally:
             await server.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[each.tried.__name__ for each in ATTACKS])

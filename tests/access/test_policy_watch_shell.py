@@ -47,7 +47,7 @@ def play(directory: Path, scene: Scene, policy: str = POLICY) -> None:
             await watch.stop()
             await watch.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 def test_another_policy_is_in_force_and_revised_by_a_bounded_number_of_times(

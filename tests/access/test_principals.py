@@ -10,8 +10,9 @@ from waltz.access.principals import (
     parse_pattern,
     principal_of,
     token_principal,
+    user_principal,
 )
-from waltz.types import NAME_SOURCES, CertificateNames, NameSource
+from waltz.types import NAME_SOURCES, CertificateNames, LocalUser, NameSource
 
 NAMES = CertificateNames(
     ("spiffe://prod/orders", "spiffe://prod/other"),
@@ -59,6 +60,25 @@ def test_no_name_of_one_kind_is_a_principal_of_another() -> None:
     assert principal_of(CertificateNames(uris=("token:spark",))) == ANONYMOUS_PRINCIPAL
     assert principal_of(CertificateNames(common_names=("token:spark",))) == "CN=token:spark"
     assert is_principal(token_principal("spark"))
+    for name in ("user:ann", "uid:0", "user://ann", "uid://0"):
+        assert principal_of(CertificateNames(uris=(name,))) == ANONYMOUS_PRINCIPAL
+        assert principal_of(CertificateNames(common_names=(name,))) == f"CN={name}"
+
+
+@pytest.mark.parametrize(
+    ("user", "principal"),
+    [
+        (LocalUser(1000, "ann"), "user:ann"),
+        (LocalUser(1000, "BANK\\ann"), "user:BANK\\ann"),
+        (LocalUser(1000, "uid:0"), "user:uid:0"),
+        (LocalUser(1000), "uid:1000"),
+        (LocalUser(1000, "a\nb"), "uid:1000"),
+        (LocalUser(1000, "x" * 300), "uid:1000"),
+    ],
+)
+def test_a_local_user_is_a_name_or_else_a_number(user: LocalUser, principal: str) -> None:
+    assert user_principal(user) == principal
+    assert is_principal(principal)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +89,8 @@ def test_no_name_of_one_kind_is_a_principal_of_another() -> None:
         ("CN=ab*ba", ["CN=abba", "CN=abxba"], ["CN=aba"]),
         ("CN=a", ["CN=a"], ["CN=A", "CN=a "]),
         ("anonymous", ["anonymous"], ["CN=anonymous"]),
+        ("user:svc-*", ["user:svc-1"], ["CN=user:svc-1", "uid:svc-1", "token:svc-1"]),
+        ("uid:0", ["uid:0"], ["uid:00", "user:0"]),
         ("token:spark-*", ["token:spark-1"], ["CN=token:spark-1", "token:spark"]),
     ],
 )

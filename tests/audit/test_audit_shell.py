@@ -47,7 +47,7 @@ def play(
         await audit.stop()
         await audit.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
     return disk
 
 

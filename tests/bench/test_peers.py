@@ -18,15 +18,8 @@ import pytest
 
 from bench.peers.__main__ import measure, median_round, peers
 from bench.peers.etcd import field, put, transaction
-from bench.peers.kafka import (
-    PARTITIONS,
-    VERSION,
-    jars,
-    keep_producing,
-    linger_milliseconds,
-    properties,
-    run,
-)
+from bench.peers.kafka import PARTITIONS, keep_producing, linger_milliseconds
+from bench.peers.kafka_node import VERSION, jars, properties, run
 from bench.peers.league import NOT_HERE, table
 from bench.peers.ours import workload_of
 from bench.peers.peer import (

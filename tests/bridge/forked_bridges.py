@@ -1,9 +1,9 @@
 """A process that starts bridges: each is a fork of it, so that it starts in tens of milliseconds.
 
-python -m tests.bridge.forked_bridges FILE LOG
+python -m tests.bridge.forked_bridges http|kafka FILE LOG
 
 Each line of its input starts one, and is answered with a process ID. A fork is a whole process of
-its own, which runs the command `waltz bridge http FILE`.
+its own, which runs the command `waltz bridge http FILE`, or `kafka`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import signal
 import sys
 from pathlib import Path
 
-LOADED = (
-    "waltz.cli.bridge_http",
+LOADED = {
+    "http": ("waltz.cli.bridge_http", "waltz.bridge.webhook_destination_shell"),
+    "kafka": ("waltz.cli.bridge_kafka", "waltz.bridge.kafka_destination_shell"),
+}
+LOADED_BY_BOTH = (
     "waltz.bridge.bridge_shell",
     "waltz.reader.reader_shell",
     "waltz.opening",
@@ -24,7 +27,7 @@ LOADED = (
 """Modules that a bridge would import; none of them starts a thread."""
 
 
-def start(file: str, log: str) -> int:
+def start(kind: str, file: str, log: str) -> int:
     """Fork a bridge; return its process ID."""
     child = os.fork()
     if child:
@@ -37,20 +40,20 @@ def start(file: str, log: str) -> int:
     from waltz.cli.commands import waltz
 
     try:
-        waltz(["bridge", "http", file], standalone_mode=False)
+        waltz(["bridge", kind, file], standalone_mode=False)
     except BaseException as error:
         print(f"bridge {os.getpid()} ended with {error!r}", file=sys.stderr, flush=True)
         os._exit(1)
     os._exit(0)
 
 
-def main(file: str, log: str) -> None:
-    for name in LOADED:
+def main(kind: str, file: str, log: str) -> None:
+    for name in (*LOADED[kind], *LOADED_BY_BOTH):
         importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no bridge stays as a zombie
     for _ in sys.stdin:
-        print(start(file, log), flush=True)
+        print(start(kind, file, log), flush=True)
 
 
 if __name__ == "__main__":

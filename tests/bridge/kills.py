@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import waltz
 from tests.bridge.judge import Fact, faults, read_log, read_received, repeats
@@ -87,6 +88,56 @@ def appending(cluster: str, seed: int) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def forked(kind: str, file: Path, log: Path) -> Iterator[Callable[[], int]]:
+    """Yield what starts a bridge of this kind, and returns its process ID."""
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "tests.bridge.forked_bridges", kind, str(file), str(log)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+
+    def start() -> int:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write("start\n")
+        parent.stdin.flush()
+        return int(parent.stdout.readline())
+
+    try:
+        yield start
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+class Killed:
+    """A bridge that is killed and started; at the end it is killed for good."""
+
+    def __init__(self, start: Callable[[], int]) -> None:
+        self._start = start
+        self.process_id = start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def kill_and_start(self) -> None:
+        os.kill(self.process_id, signal.SIGKILL)
+        # Until it is gone it holds the lock of its files; nobody is to start two.
+        wait_until(self._is_gone, f"bridge {self.process_id} lives on")
+        self.process_id = self._start()
+
+    def _is_gone(self) -> bool:
+        try:
+            os.kill(self.process_id, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.process_id, signal.SIGKILL)
+
+
 def run(directory: Path, kills: int, seed: int, tell: Callable[[str], None]) -> int:
     """Kill, let the bridge finish, and judge; return the number of repeats."""
     chance = random.Random(seed)
@@ -102,29 +153,15 @@ def run(directory: Path, kills: int, seed: int, tell: Callable[[str], None]) -> 
             directory, cluster.coordinator, f"http://127.0.0.1:{port}/in", "count: 20",
             "retryMax: 0.1",
         )  # fmt: skip
-        parent = subprocess.Popen(
-            [sys.executable, "-m", "tests.bridge.forked_bridges", str(file), str(log)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
-
-        def start() -> int:
-            assert parent.stdin is not None
-            assert parent.stdout is not None
-            parent.stdin.write("start\n")
-            parent.stdin.flush()
-            return int(parent.stdout.readline())
-
-        bridge = start()
         facts: list[list[Fact]] = []
-        try:
+        with forked("http", file, log) as start, Killed(start) as bridge:
             with appending(cluster.coordinator, seed):
                 for number in range(1, kills + 1):
                     size = kept.stat().st_size
                     if chance.random() < 0.9:
                         wait_until(lambda size=size: kept.stat().st_size > size, f"see {log}")
                     time.sleep(chance.random() * AFTER_SECONDS_MAX)
-                    os.kill(bridge, signal.SIGKILL)
-                    bridge = start()
+                    bridge.kill_and_start()
                     if number % 20 == 0:
                         tell(f"{number} kills: {kept.stat().st_size:,} bytes received")
             facts = read_log(cluster.coordinator)
@@ -133,11 +170,6 @@ def run(directory: Path, kills: int, seed: int, tell: Callable[[str], None]) -> 
                 f"{faults(facts, read_received(kept, PARTITIONS))}; see {log}",
                 END_SECONDS_MAX,
             )
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(bridge, signal.SIGKILL)
-            parent.kill()
-            parent.communicate()
         received = read_received(kept, PARTITIONS)
         wrong = faults(facts, received)
         assert not wrong, f"{wrong}, seed {seed}; see {log}"

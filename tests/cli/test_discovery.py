@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,14 +167,16 @@ def test_servers_are_found_over_tls(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "tls", "--partitions", "1", "--tls") as cluster:
         tls = trial_client_tls(tmp_path / "tls", read_cluster_file(tmp_path / "tls"))
         assert isinstance(tls, TlsSettings)
-        (server,) = [
-            each["server"]
-            for each in json.loads(
-                run_tool(
-                    "status", "--json", *tls_arguments(tls), "--cluster", cluster.coordinator
-                ).out
-            )["partitions"]
-        ]
+
+        def server_of_the_partition() -> str | None:
+            """None: the partition has no server yet."""
+            where = (*tls_arguments(tls), "--cluster", cluster.coordinator)
+            (found,) = run_tool("status", "--json", *where).json["partitions"]
+            server: str | None = found["server"]
+            return server
+
+        wait_until(lambda: server_of_the_partition() is not None, "nobody serves the partition")
+        server = str(server_of_the_partition())
         with waltz.open_client(f"waltz://{server}", waltz.NoCallbacks(), tls=tls) as client:
             assert client.append(0, b"sealed") == 0
         port = server.rpartition(":")[2]

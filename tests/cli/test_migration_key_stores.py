@@ -133,6 +133,24 @@ def test_a_store_that_is_cut_or_changed_anywhere_is_refused_and_never_a_crash(
         pass
 
 
+def test_a_store_of_which_any_byte_is_another_is_read_or_refused_without_a_password(
+    stores: Path, tmp_path: Path
+) -> None:
+    """Among them a certificate of a version that X.509 does not have."""
+    content = (stores / "key.jks").read_bytes()
+    path = tmp_path / "changed.jks"
+    refused = 0
+    for place in range(4, len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        try:
+            read_store(path, None)
+        except ConfigurationError:
+            refused += 1
+    assert 0 < refused < len(content)
+
+
 def test_kinds_are_known_by_their_content() -> None:
     assert kind_of(b"\xfe\xed\xfe\xed....") is StoreKind.JKS
     assert kind_of(b"\xce\xce\xce\xce....") is StoreKind.JCEKS

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ import waltz
 from tests.bridge.judge import read_received
 from tests.bridge.kills import configuration, receiving
 from tests.cli.operated_cluster import OperatedCluster, operated_cluster
-from tests.clusters import Said, run_tool
+from tests.clusters import Said, run_tool, wait_until
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper
 from waltz.cli.trial_directory import choose_ports
@@ -136,9 +137,11 @@ def test_the_tools_of_storage_nodes_work_for_operators_who_are_granted_their_ver
 
 
 def test_status_needs_the_verb_status_at_servers_and_storage_nodes(governed: Governed) -> None:
-    status = json.loads(governed.client("carl", "status", "--json").out)
-    assert status["healthy"] is True
-    assert [each["reachable"] for each in status["storages"]] == [True]
+    def status() -> Any:
+        return json.loads(governed.client("carl", "status", "--json").out)
+
+    wait_until(lambda: status()["healthy"] is True, "it is not healthy")
+    assert [each["reachable"] for each in status()["storages"]] == [True]
     assert governed.client("orders", "status", "--json").code != 0
 
 

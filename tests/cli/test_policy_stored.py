@@ -113,6 +113,9 @@ def test_a_policy_is_observed_then_denies_and_whoever_would_be_locked_out_is_nam
         assert refused.code == 1
         assert said in refused.err
         assert stored.show().json["version"] == 1
+    refused = stored.apply(deny, "--json", name="bob")
+    assert refused.json["changes"] == [{"mode_before": "observe", "mode_after": "deny"}]
+    assert (refused.code, refused.json["stored"], refused.json["fault"]) == (1, False, None)
     told = stored.apply(deny)
     assert told.code == 0, (told.out, told.err)
     assert stored.show().json["text"] == deny

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.operated_cluster import OperatedCluster, operated_cluster
-from tests.clusters import RunningCluster, run_waltz, running_cluster
+from tests.clusters import RunningCluster, run_waltz, running_cluster, wait_until_healthy
 from tests.shares import one_in
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper
@@ -39,13 +39,11 @@ def test_what_is_appended_is_tailed_over_tls(secured: RunningCluster) -> None:
     assert done.stdout.split() == ["0", "1"], done.stderr
     tailed = run_waltz("tail", *where, "--partition", "0", "--from", "earliest", "--no-follow")
     assert tailed.stdout.splitlines() == ["0\t0\teins", "1\t0\tzwei"], tailed.stderr
-    status = run_waltz("status", *where, "--json")
-    assert json.loads(status.stdout)["healthy"], status.stderr
+    wait_until_healthy(*where)
 
 
 def test_in_the_directory_above_the_files_are_found(secured: RunningCluster) -> None:
-    done = run_waltz("status", "--json", cwd=secured.directory.parent)
-    assert json.loads(done.stdout)["healthy"], done.stderr
+    wait_until_healthy(cwd=secured.directory.parent)
 
 
 def test_tools_ask_every_port_over_tls(secured: RunningCluster) -> None:
@@ -104,11 +102,9 @@ def test_the_next_start_has_the_same_certificates_unless_it_is_told_to_speak_pla
         assert {path.name: path.read_bytes() for path in (directory / "tls").iterdir()} == files
         kept = [f"--tls-ca={tmp_path}/of-a-client/ca.pem"]
         kept += [f"--tls-cert={tmp_path}/of-a-client/client.pem"]
-        done = run_waltz("status", "--cluster", cluster.coordinator, *kept, "--json")
-        assert json.loads(done.stdout)["healthy"], done.stderr
+        wait_until_healthy("--cluster", cluster.coordinator, *kept)
     with running_cluster(directory, "--no-tls"):
-        done = run_waltz("status", "--json", cwd=tmp_path)
-        assert json.loads(done.stdout)["healthy"], done.stderr
+        wait_until_healthy(cwd=tmp_path)
     assert {path.name: path.read_bytes() for path in (directory / "tls").iterdir()} == files
 
 

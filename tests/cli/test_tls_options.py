@@ -102,3 +102,9 @@ def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path) -> No
     assert (alone.exit_code, "a token needs --tls-ca" in alone.output) == (2, True)
     alone = run(shown, ["--token-file", file])
     assert (alone.exit_code, "a token needs --tls-ca" in alone.output) == (2, True)
+
+
+@click.command()
+@tls_options
+def shown_sockets(tls: TlsSettings) -> None:
+    click.echo(tls.local_sockets)

@@ -23,6 +23,7 @@ from tests.clusters import (
     start_cluster,
     start_node,
     wait_until,
+    wait_until_healthy,
 )
 from tests.live.faults import Proxy
 from tests.zookeepers import RunningZooKeeper, running_zookeeper, tree_at
@@ -67,8 +68,7 @@ def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) ->
         cluster.kill("zookeeper")
         cluster.wait_until_restarted("zookeeper")
         assert append(coordinator, "c") == ["2"]
-        status = json.loads(run_waltz("status", "--cluster", coordinator, "--json").stdout)
-        assert status["healthy"]
+        wait_until_healthy("--cluster", coordinator)
         assert restarts(cluster) == {
             "zookeeper": 1,
             "storage-1": 0,
@@ -93,8 +93,7 @@ def test_a_cluster_that_speaks_tls_reaches_its_zookeeper_in_the_clear_and_says_s
     with running_cluster(tmp_path / "waltz-data", *options) as cluster:
         done = run_waltz("append", "--partition", "0", "a", cwd=tmp_path)
         assert done.stdout.split() == ["0"], done.stderr
-        done = run_waltz("status", "--json", cwd=tmp_path)
-        assert json.loads(done.stdout)["healthy"], done.stderr
+        wait_until_healthy(cwd=tmp_path)
         done = run_waltz("status", "--cluster", cluster.coordinator)
         assert done.returncode == 1, "what the metadata says is shown all the same"
         assert "partition 0 may or may not take appends: its server does not answer" in done.stdout

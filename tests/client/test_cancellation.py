@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -194,7 +193,8 @@ def interrupt() -> Iterator[Callable[[Callable[[], bool]], None]]:
         def wait_and_send() -> None:
             wait_until(condition, "there is nothing to interrupt")
             threading.Event().wait(0.1)  # so that the main thread is deep in its call
-            os.kill(os.getpid(), signal.SIGINT)
+            # To this thread: the kernel may give a signal of the process to any of its threads.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         threads.append(threading.Thread(target=wait_and_send))
         threads[-1].start()

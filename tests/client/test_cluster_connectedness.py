@@ -75,7 +75,7 @@ def test_connections_and_nodes_have_ids_that_nobody_else_has(tmp_path: Path) -> 
             assert len({each.connection_id for each in agreements if each is not None}) == 4
             await other.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 def test_a_node_is_restored_by_another_address_of_its_name(tmp_path: Path) -> None:
@@ -105,4 +105,4 @@ def test_a_node_is_restored_by_another_address_of_its_name(tmp_path: Path) -> No
         for proxy in proxies:
             await proxy.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))

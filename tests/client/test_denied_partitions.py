@@ -37,7 +37,7 @@ def client(
 
 async def raises(call: Awaitable[object]) -> PermissionDeniedError:
     with pytest.raises(PermissionDeniedError) as raised:
-        await asyncio.wait_for(call, 20.0)
+        await asyncio.wait_for(call, 120.0)
     return raised.value
 
 

@@ -81,3 +81,26 @@ def test_a_mark_is_taken_over_while_nothing_is_under_way() -> None:
     made.take(batch(7))
     made.begin_after(TransactionId(9))
     assert (made.fed, made.high_water_mark) == (7, 6)
+
+
+@pytest.mark.parametrize("is_applying", [False, True])
+def test_the_rest_is_handed_over_at_once_when_the_partition_is_granted_again(
+    is_applying: bool,
+) -> None:
+    """Denied data is asked for again after a minute, or when its partition is granted: also if the
+    denial is told only then."""
+    made = feed()
+    made.take(batch(0, 2))
+    made.hand_over()
+    if is_applying:
+        made.grant()
+    made.finish(TransactionId(0), 60.0)
+    if not is_applying:
+        assert made.hand_over() is None, "it has to wait"
+        made.grant()
+    handed = made.hand_over()
+    assert handed is not None
+    assert [each.transaction_id for each in handed] == [1]
+    made.finish(TransactionId(0), 60.0)
+    assert made.hand_over() is None, "it was handed over after the grant"
+    made.check_invariants()

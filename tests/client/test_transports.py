@@ -66,4 +66,4 @@ def test_the_same_story_over_each_transport(transport: str, found_by: str, tmp_p
         finally:
             await proxy.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))

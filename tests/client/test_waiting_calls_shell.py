@@ -132,9 +132,14 @@ def test_no_question_goes_to_a_partition_that_has_stopped(cluster: InMemoryClust
     wait_until(lambda: context.request_id is not None, "it was not sent")
     request_id = context.request_id
     assert request_id is not None
-    waiting = Ended(client.wait_until_applied)
-    assert waiting.within(60)
-    assert isinstance(waiting.error, PartitionBlockedError)
+
+    def has_stopped() -> bool:
+        """Before the append is in the log there is nothing to wait for."""
+        waiting = Ended(client.wait_until_applied)
+        assert waiting.within(60)
+        return isinstance(waiting.error, PartitionBlockedError)
+
+    wait_until(has_stopped, "the partition does not stop")
     asking = Ended(lambda: client.outcome(request_id))
     assert asking.within(60)
     assert isinstance(asking.error, PartitionBlockedError)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from waltz.configuration.bridge_settings import BRIDGE_KEYS, bridge_settings
+from waltz.configuration.kafka_bridge_settings import (
+    KAFKA_BRIDGE_KEYS,
+    kafka_bridge_settings,
+)
 from waltz.configuration.outbox_settings import OUTBOX_KEYS, outbox_settings
 from waltz.configuration.server_settings import SERVER_KEYS, server_settings
 from waltz.configuration.settings_document import (
     BRIDGE_EXAMPLE,
     EXAMPLE,
+    KAFKA_BRIDGE_EXAMPLE,
     OUTBOX_EXAMPLE,
     SERVER_EXAMPLE,
     TOOLS_EXAMPLE,
@@ -47,7 +52,7 @@ def test_every_key_is_on_the_page() -> None:
     page = outbox_page()
     assert all(f"`{key.name}`" in page for key in OUTBOX_KEYS)
     page = bridge_page()
-    assert all(f"`{key.name}`" in page for key in BRIDGE_KEYS)
+    assert all(f"`{key.name}`" in page for key in (*BRIDGE_KEYS, *KAFKA_BRIDGE_KEYS))
     page = tools_page()
     assert all(f"`{key.name}`" in page for key in TOOL_KEYS)
 
@@ -57,4 +62,5 @@ def test_the_example_is_a_configuration() -> None:
     assert server_settings(read_yaml(SERVER_EXAMPLE, "example")).warnings == ()
     assert outbox_settings(read_yaml(OUTBOX_EXAMPLE, "example")).warnings == ()
     assert bridge_settings(read_yaml(BRIDGE_EXAMPLE, "example")).warnings == ()
+    assert kafka_bridge_settings(read_yaml(KAFKA_BRIDGE_EXAMPLE, "example")).warnings == ()
     assert tool_settings(read_yaml(TOOLS_EXAMPLE, "example")).warnings == ()

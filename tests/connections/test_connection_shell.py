@@ -85,6 +85,7 @@ def test_an_idle_connection_is_kept_alive() -> None:
         peer = "recorded"
         certificate = None
         is_encrypted = False
+        user = None
         token = ""
         unsent_bytes = 0
         trouble = ""

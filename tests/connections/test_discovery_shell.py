@@ -97,7 +97,7 @@ def test_it_writes_and_reads_without_a_coordinator(tmp_path: Path) -> None:
                 runs = [list(columns.data) async for columns in reader.read(0, 0, 2)]
                 assert [data for run in runs for data in run] == [b"a", b"b"]
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 def test_all_servers_are_connected_that_the_first_one_tells_of() -> None:

@@ -226,9 +226,14 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "src/waltz/cli/log_format.py:_KEY": (repeated(" "), repeated(" a"), framed(" ", "a")),
     "src/waltz/cli/log_format.py:_SENTENCE": (repeated(":"), repeated("; ")),
+    "src/waltz/configuration/kafka_bridge_settings.py:_SERVER": (
+        repeated("a"), framed("[", "1", "]"), framed("a:", "1"), repeated("a:"),
+    ),
+    "src/waltz/configuration/kafka_bridge_settings.py:_WORD": (repeated("a"),),
     "src/waltz/console/pages.py:VALUE": (
         repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
     ),
+    "src/waltz/system/local_socket.py:_HOST": (repeated("a"), repeated("a", "!")),
     "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
     "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
     "src/waltz/spark/pipelines/definition.py:OBJECT_STORE_URL": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -255,7 +256,7 @@ def test_a_late_answer_is_not_taken_for_that_to_the_next_question(cluster: Runni
         questions.append(question)
         if len(questions) > 1:
             return truth(question)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         return None
 
     with waltz.open_replicas(cluster.coordinator) as nodes, node_that_says(first_late) as port:

@@ -15,6 +15,7 @@ from proofs.bugs.feed_bugs import FEED_BUGS
 from proofs.bugs.growth_bugs import GROWTH_BUGS
 from proofs.bugs.history_bugs import HISTORY_BUGS
 from proofs.bugs.lock_bugs import LOCK_BUGS
+from proofs.bugs.policy_bugs import POLICY_BUGS
 from proofs.bugs.registry import BUGS, OPEN
 from proofs.bugs.server_bugs import SERVER_BUGS
 from proofs.bugs.storage_bugs import STORAGE_BUGS
@@ -42,6 +43,7 @@ def test_there_are_enough_bugs_of_all_parts_with_names_of_their_own() -> None:
         ARCHIVE_BUGS,
         COORDINATOR_BUGS,
         HISTORY_BUGS,
+        POLICY_BUGS,
     )
     assert sum(map(len, parts)) == len(BUGS) >= BUGS_MIN
     assert min(map(len, parts)) >= 3

@@ -128,7 +128,7 @@ def test_a_directory_of_waltz_up_is_started_by_either_release(
 
 
 ASKING: Final = (
-    "access.policy", "access.tokens", "access.audit.file", "http.tokens",
+    "access.policy", "access.tokens", "access.localSockets", "access.audit.file", "http.tokens",
     "http.tls.keyStore.location",
 )  # fmt: skip
 """Keys by which this release asks peers for something, or writes down what they did."""

@@ -80,10 +80,11 @@ async def running_server(
     tls: TlsSettings = NOT_CONFIGURED,
     partition_count: int = 1,
     disk: Disk | None = None,
+    local_path: str | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[Host, Server]]:
     """A server with these `settings` and that disk, a storage node and a coordinator in this
-    process."""
+    process. `local_path` is the socket of this machine at which the server listens, too."""
     coordinator = EmbeddedCoordinatorServer(str(directory / "coordinator.json"), tls=tls)
     await coordinator.start(LOOPBACK)
     host = real_host(coordinator.address, tls)
@@ -110,6 +111,9 @@ async def running_server(
         storages=[StorageEntry(node.data_address, node.admin_address)],
     )
     own = host if disk is None else replace(host, disk=disk)
+    if local_path is not None:
+        near = real_host(None, tls, local_paths={LOOPBACK: local_path})
+        own = replace(own, network=near.network)
     server = Server(own, ServerConfig(LOOPBACK, **settings))
     await server.start()
     try:

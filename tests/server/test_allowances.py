@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.server.builders import append, flush, together
 from waltz.access.policy import Policy
 from waltz.access.policy_text import parse_policy
@@ -12,6 +18,8 @@ from waltz.server.quotas.allowances import (
     Allowances,
     append_cost,
 )
+from waltz.wire.batch_protocol import AppendBatch
+from waltz.wire.message import Message
 
 TEXT = """
 version: 1
@@ -33,6 +41,17 @@ grants:
 
 def policy(text: str = TEXT) -> Policy:
     return parse_policy(text.encode(), "p.yaml")
+
+
+def rows_of(messages: Iterable[Message]) -> Iterator[bytes | int | None]:
+    """Yield the sequence number and the data of each append; None for another message."""
+    for message in messages:
+        if not isinstance(message, AppendBatch):
+            yield None
+            continue
+        for row, data in enumerate(message.appends.bodies.data):
+            yield message.request_id.sequence_number + row
+            yield data
 
 
 def quota(allowances: Allowances, given: Policy | None, name: str) -> Quota | None:
@@ -110,3 +129,47 @@ def test_appends_cost_their_data_and_locks_and_nothing_else_costs_anything() -> 
     message = together(append(1, write=[1, 2], read=[3], data=bytes(1000)), append(2, data=b""))
     assert append_cost(message) == (2, 1000 + 3 * 4)
     assert append_cost(flush()) == (0, 0)
+
+
+SIZES = st.lists(st.integers(0, 3_000), min_size=1, max_size=60)
+
+
+@given(messages=st.lists(st.one_of(st.none(), SIZES), min_size=1, max_size=6))
+def test_portions_have_all_appends_in_order_and_each_is_of_one_step_and_an_append(
+    messages: list[list[int] | None],
+) -> None:
+    """64 KiB per second are 1,310 bytes per portion, 1,000 appends per second 20."""
+    text = TEXT.replace("appends: 10/s, append_bytes", "appends: 1000/s, append_bytes")
+    allowance = Allowances().find(policy(text), "anonymous", 0.0)
+    assert allowance is not None
+    assert allowance.append_bytes is not None
+    sent: list[Message] = []
+    number = 1
+    for sizes in messages:
+        if sizes is None:
+            sent.append(flush(number))
+            continue
+        rows = [append(number + row, data=bytes(size)) for row, size in enumerate(sizes)]
+        sent.append(together(*rows))
+        number += len(rows)
+    assert allowance.portions(sent, 0.0) == [sent]
+    allowance.append_bytes.take(1 << 20, 0.0)
+    portions = allowance.portions(sent, 0.0)
+    assert list(rows_of(chain(*portions))) == list(rows_of(sent))
+    for portion in portions:
+        costs = [len(row) for row in rows_of(portion) if isinstance(row, bytes)]
+        assert len(costs) <= 20
+        assert sum(costs[:-1]) < 1310
+        assert portion
+
+
+def test_appends_within_the_quota_are_one_portion_and_over_it_several() -> None:
+    allowance = Allowances().find(policy(), "anonymous", 0.0)
+    assert allowance is not None
+    message = together(*(append(number, data=bytes(1_000)) for number in range(1, 11)))
+    assert [len(each) for each in allowance.portions([message], 0.0)] == [1]
+    assert allowance.appends is not None
+    allowance.appends.take(20, 0.0)
+    found = allowance.portions([flush(0), message], 0.0)
+    assert [[*map(append_cost, each)] for each in found][:2] == [[(0, 0), (1, 1_000)], [(1, 1_000)]]
+    assert len(found) == 10

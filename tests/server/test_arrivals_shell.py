@@ -24,6 +24,7 @@ class Said:
     peer = "said"
     certificate: CertificateNames | None = None
     is_encrypted = False
+    user = None
     token = ""
     trouble = ""
     unsent_bytes = 0

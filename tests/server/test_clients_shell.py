@@ -67,7 +67,7 @@ def play(directory: Path, scene: Scene, **settings: Any) -> None:
             await until(lambda: any(p.is_open for p in server.state().partitions))
             await scene(host, server)
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 def request_id(number: int, client: int = 7) -> RequestId:
@@ -441,4 +441,4 @@ def test_only_whom_the_same_certificate_names_may_go_on(tmp_path: Path) -> None:
         clients.stop()
         await listener.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))

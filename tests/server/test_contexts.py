@@ -25,7 +25,7 @@ from waltz.server.clients.contexts import (
     RestoreContext,
     RestoreRequested,
 )
-from waltz.types import CertificateNames
+from waltz.types import CertificateNames, LocalUser
 
 ALICE, BOB = (
     CertificateNames((), ("shared.example",), (name,), f"CN={name}") for name in ("alice", "bob")
@@ -46,7 +46,9 @@ class World:
         self.machine.check_invariants()
         return effects
 
-    def opened(self, *numbers: int, certificate: CertificateNames | None = None) -> World:
+    def opened(
+        self, *numbers: int, certificate: CertificateNames | LocalUser | None = None
+    ) -> World:
         self.step(*[ContextOpened(number, key(number), certificate) for number in numbers])
         return self
 
@@ -89,6 +91,14 @@ def test_an_intruder_learns_nothing_and_changes_nothing(is_broken: bool) -> None
         assert world.step(RestoreRequested(key(1), other, 1)) == [RefuseRestore(UNKNOWN)]
     assert world.machine.broken_count == is_broken
     assert world.step(RestoreRequested(key(1), ALICE, 1)) == [RestoreContext(1)]
+
+
+def test_a_local_user_s_connection_is_restored_by_that_user_only() -> None:
+    ann = LocalUser(1000, "ann")
+    world = World().opened(1, certificate=ann)
+    for other in (LocalUser(1001, "ann"), LocalUser(1000), ALICE, None):
+        assert world.step(RestoreRequested(key(1), other, 1)) == [RefuseRestore(UNKNOWN)]
+    assert world.step(RestoreRequested(key(1), LocalUser(1000, "ann"), 1)) == [RestoreContext(1)]
 
 
 def test_of_two_that_present_an_id_the_second_has_it() -> None:

@@ -171,7 +171,7 @@ def play(
             await until(lambda: sum(p.is_open for p in server.state().partitions) > PARTITION)
             await scene(Setting(host, server, files, path))
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 def mark(server: Server) -> int | None:

@@ -14,7 +14,7 @@ from waltz.server.clients.identification import (
     Identified,
     Unidentified,
 )
-from waltz.types import CertificateNames
+from waltz.types import CertificateNames, LocalUser
 
 GOOD, BAD = "good", "bad"
 CERTIFICATE = CertificateNames(common_names=("orders",))
@@ -53,6 +53,8 @@ def test_everybody_is_who_the_table_says() -> None:
         rule = Identification(token_name=name_of if takes else None, demands_identity=demands)
         found = rule.of(certificate, shown, is_encrypted=is_encrypted)
         assert found == simpler(certificate, shown, is_encrypted, takes, demands)
+        local = rule.of(certificate, shown, is_encrypted=is_encrypted, user=LocalUser(7, "ann"))
+        assert local == Identified("user:ann"), "a user is that user, whatever else is shown"
 
 
 @pytest.mark.parametrize("reason", [PLAIN, UNKNOWN_TOKEN, NOBODY])

@@ -96,4 +96,4 @@ def test_from_no_policy_over_observing_to_denying_no_append_of_a_granted_client_
             marks = [each.high_water_mark for each in server.state().partitions]
             assert sum(mark + 1 for mark in marks if mark is not None) == sum(appended) + 2
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))

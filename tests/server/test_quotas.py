@@ -15,6 +15,7 @@ from tests.server.builders import PARTITION, append, flush, mount
 from tests.server.test_enforcement_shell import VERSIONS, Peer, Setting, mark, play
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
+from waltz.errors import PermissionDeniedError
 from waltz.limits import READ_BYTES_MAX, WRITE_BUFFER_BYTES_HIGH
 from waltz.server.server_shell import Server
 from waltz.wire.client_protocol import FlushResponse
@@ -115,6 +116,25 @@ def test_a_client_that_is_held_up_for_longer_than_its_heartbeats_wait_keeps_its_
         assert not [each for each in lines if each.startswith(gone)]
 
     play(tmp_path, scene, POLICY)
+
+
+def test_a_call_that_is_over_its_quota_is_taken_apart_and_each_part_is_committed_or_denied(
+    tmp_path: Path,
+) -> None:
+    async def scene(setting: Setting) -> None:
+        data = [b"%d" % number + bytes(96 * KIB) for number in range(8)]
+        application = Recorder()
+        options = ClientOptions(partitions=[PARTITION])
+        async with AsyncWaltzClient(setting.someone("slow"), application, options) as client:
+            with pytest.raises(PermissionDeniedError, match="spiffe://tests/slow"):
+                await client.append_many(PARTITION, data, headers=[9] * len(data))
+            found = await client.append_many(PARTITION, data)
+            assert found.tolist() == list(range(8))
+            await until(lambda: application.data == data)
+        assert throttled(setting.server)["spiffe://tests/slow"] > 0
+
+    limited = "partitions: 3, headers: 0, quota: {append_bytes"
+    play(tmp_path, scene, POLICY.replace("partitions: 3, quota: {append_bytes", limited))
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -109,7 +109,7 @@ def play(
             await until(lambda: sum(p.is_open for p in server.state().partitions) > PARTITION)
             await scene(Setting(host, server, files, tokens))
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 async def opened(host: Host, setting: Setting) -> ServerConnection:

@@ -12,6 +12,7 @@ from waltz.sim.faults.kinds import (
     KINDS,
     AddedPartitions,
     BitFlips,
+    ChangedPolicy,
     ClockDrift,
     ClockJump,
     CoordinatorOutage,
@@ -83,6 +84,7 @@ ONE_OF_EACH: list[tuple[Fault, int]] = [
         AddedPartitions(progress=0.1, to=5, killed_after=(0.5,)),
         1,
     ),
+    (ChangedPolicy(progress=0.1, denied=(0, 2), appends_only=True, seconds=5.0), 2),
     (
         Reassignment(
             progress=0.1, holders=(("a", "b"), (), ("c",)), at_once=True, pause_seconds=0.5

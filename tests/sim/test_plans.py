@@ -12,6 +12,7 @@ from waltz.sim.faults.kinds import (
     KINDS,
     AddedPartitions,
     BitFlips,
+    ChangedPolicy,
     ClockDrift,
     ClockJump,
     CoordinatorOutage,
@@ -76,7 +77,17 @@ SERVERS = ("server-0", "server-1")
 CLIENTS = ("client-0", "client-1", "client-2")
 STAGE = FaultStage(STORAGES, SERVERS, CLIENTS)
 HARMFUL = {DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles}
-ELSEWHERE = {AddedPartitions, Reassignment, HalfClose, Replay, SetBack, Rebuilt, PutBack, Forgery}
+ELSEWHERE = {
+    AddedPartitions,
+    ChangedPolicy,
+    Reassignment,
+    HalfClose,
+    Replay,
+    SetBack,
+    Rebuilt,
+    PutBack,
+    Forgery,
+}
 """What needs more machines than others have, somebody between them, or a stranger."""
 
 

@@ -30,6 +30,7 @@ QUICK = (
     "a manifest is written before the objects that it names",
     "a refused session is asked for again and again",
     "a consumer above the fork follows on",
+    "a server stores an append that it has denied",
 )
 """One of each part that is found in little time; the others are long."""
 

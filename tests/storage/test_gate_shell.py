@@ -136,7 +136,7 @@ def play(
         finally:
             await node.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60.0))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
 
 
 async def hear_the_end(talker: Talker) -> list[Message]:

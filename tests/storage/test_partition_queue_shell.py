@@ -48,6 +48,7 @@ class Recorder:
     peer: str = "a test"
     certificate: None = None
     is_encrypted: bool = False
+    user: None = None
     token: str = ""
     unsent_bytes: int = 0
     trouble: str = ""

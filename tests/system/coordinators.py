@@ -159,16 +159,23 @@ def play_embedded(path: Path, story: Story) -> None:
 
 
 async def expire_session(zookeeper: RunningZooKeeper, coordinator: Coordinator) -> None:
-    """End a session as its time-out would: whoever knows its password may close it."""
+    """End a session as its time-out would: who knows its password may close it.
+
+    The owner connects again at once, and takes it back if it is there before the close. So this is
+    repeated until the owner has another session.
+    """
     assert isinstance(coordinator, ZooKeeperCoordinator)
-    thief = KazooClient(str(zookeeper.address), client_id=coordinator._client.client_id)
+    session = coordinator._client.client_id
 
     def close() -> None:
+        thief = KazooClient(str(zookeeper.address), client_id=session)
         thief.start()
         thief.stop()
         thief.close()
 
-    await asyncio.to_thread(close)
+    while getattr(coordinator._client, "client_id", None) == session:
+        await asyncio.to_thread(close)
+        await asyncio.sleep(0.1)
 
 
 class ZooKeeperStage:

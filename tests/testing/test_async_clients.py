@@ -128,7 +128,7 @@ def test_a_callback_may_submit_and_not_wait(waltz_cluster: InMemoryCluster) -> N
             while nested.data != [b"first", b"nested"]:
                 await asyncio.sleep(0.002)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240.0))
     assert len(refused) == 3
 
 
@@ -157,4 +157,4 @@ def test_it_may_be_closed_with_its_cluster_or_before_it_was_opened() -> None:
         with pytest.raises(ConfigurationError, match="unknown option"):
             cluster.open_async_client(Recorder(), partition=3)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240.0))

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from tests.server.builders import append, together
 from tests.wire.strategies import bodies
 from waltz.errors import RemoteProtocolError
 from waltz.record import NewRecord, pack_records, request_id_bytes
 from waltz.types import ClientId, Generation, PartitionId, RequestId, TransactionId
-from waltz.wire.columns import FeedColumns, feed_columns, read_runs, request_id_runs
+from waltz.wire.columns import (
+    AppendColumns,
+    Bodies,
+    FeedColumns,
+    feed_columns,
+    read_runs,
+    request_id_runs,
+)
 from waltz.wire.fields import Reader
 
 SMALL = st.integers(0, 2)
@@ -67,6 +77,35 @@ def test_runs_that_are_read_are_those_of_as_many_transactions(
     for wrong in (count + 1, *(() if are_runs else (count,))):
         with pytest.raises(RemoteProtocolError):
             read_runs(Reader(text), len(numbers), wrong)
+
+
+@pytest.mark.parametrize("places", [[], [1], [2], [1, 2], [3], [1, 2, 3]])
+def test_appends_that_are_split_say_together_what_they_said(places: list[int]) -> None:
+    whole = together(
+        append(1, write=[11, 12], data=b"one"),
+        append(2, read=[21], data=b"two"),
+        append(3, data=b"three"),
+        append(4, append=[41, 42, 43], data=b"four"),
+    ).appends
+    parts = whole.split(places)
+    assert [len(part) for part in parts] == np.diff([0, *places, 4]).tolist()
+    for part in parts:
+        assert part.lock_counts.sum() == len(part.lock_hashes)
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    again = AppendColumns(
+        joined("client_high_water_marks"),
+        joined("headers"),
+        joined("lock_counts"),
+        joined("lock_hashes"),
+        Bodies(
+            [data for part in parts for data in part.bodies.data],
+            np.concatenate([part.bodies.checksums for part in parts]),
+        ),
+    )
+    assert again == whole
 
 
 def test_a_feed_of_one_record_says_the_same_as_one_of_many() -> None:

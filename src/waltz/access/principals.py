@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from waltz.types import NAME_SOURCES, CertificateNames, NameSource
+from waltz.types import NAME_SOURCES, CertificateNames, LocalUser, NameSource
 
 PRINCIPAL_CHARACTERS_MAX: Final = 256
 """Characters of a principal; a certificate with a longer name is nobody's."""
@@ -20,15 +20,22 @@ ANONYMOUS_PRINCIPAL: Final = "anonymous"
 """The principal of a peer without a verified certificate, or without a usable name in it."""
 
 PATTERN_EXPECTED: Final = (
-    "expected scheme://..., DNS=..., CN=..., DN=... or token:..., with at most one * in what"
-    f" follows, or {ANONYMOUS_PRINCIPAL}"
+    "expected scheme://..., DNS=..., CN=..., DN=..., token:..., user:... or uid:..., with at most"
+    f" one * in what follows, or {ANONYMOUS_PRINCIPAL}"
 )
 
 _URI_START: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 TOKEN_PRINCIPAL: Final = "token:"  # noqa: S105 -- the kind of name
 """Start of the principal of a peer that has shown a bearer token; no URI becomes one like it."""
 
-_PREFIXES: Final = ("DNS=", "CN=", "DN=", TOKEN_PRINCIPAL)
+USER_PRINCIPAL: Final = "user:"
+"""Start of the principal of a user of this machine who has a name; no URI becomes one like it."""
+
+UID_PRINCIPAL: Final = "uid:"
+"""The same for a user without a name."""
+
+_PROVEN_OTHERWISE: Final = (TOKEN_PRINCIPAL, USER_PRINCIPAL, UID_PRINCIPAL)
+_PREFIXES: Final = ("DNS=", "CN=", "DN=", *_PROVEN_OTHERWISE)
 
 
 def principal_of(
@@ -51,12 +58,19 @@ def principal_of(
 
 
 def _is_uri(name: str) -> bool:
-    return not name.startswith(TOKEN_PRINCIPAL) and _URI_START.match(name) is not None
+    return not name.startswith(_PROVEN_OTHERWISE) and _URI_START.match(name) is not None
 
 
 def token_principal(name: str) -> str:
     """Return the principal of a peer whose bearer token has this name."""
     return f"{TOKEN_PRINCIPAL}{name}"
+
+
+def user_principal(user: LocalUser) -> str:
+    """Return the principal of a user of this machine. A name that cannot be shown, or is too long,
+    counts as none: the user's number is as good a proof."""
+    named = f"{USER_PRINCIPAL}{user.name}"
+    return named if user.name and is_principal(named) else f"{UID_PRINCIPAL}{user.uid}"
 
 
 def _first_name(names: CertificateNames, source: NameSource) -> str | None:

@@ -1,1 +1,1 @@
-"""A bridge: posts the transactions of a cluster to a webhook, at least once and in order."""
+"""A bridge: delivers the transactions of a cluster in order, to a webhook or to Kafka topics."""

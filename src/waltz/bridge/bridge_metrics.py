@@ -58,8 +58,16 @@ BRIDGE_PARTITION_METRICS: Final[tuple[Metric[PartitionFigures], ...]] = (
         "The next transaction to post; all before it are done with.",
         lambda each: each.next_id,
     ),
-    counter("transactions", "Transactions that the receiver accepted.", lambda each: each.posted),
-    counter("posts", "Posts that the receiver accepted.", lambda each: each.posts),
+    counter(
+        "transactions",
+        "Transactions that the receiver, or Kafka, accepted.",
+        lambda each: each.posted,
+    ),
+    counter(
+        "posts",
+        "Posts that the receiver accepted; for Kafka its transactions.",
+        lambda each: each.posts,
+    ),
     counter(
         "failed_attempts",
         "Attempts that were not accepted, or had no answer; or the log or the progress failed.",

@@ -105,25 +105,33 @@ class BridgeProgress:
 
 
 def check_history(
-    histories: Histories, partition_id: PartitionId, history: UUID, posted: int
+    histories: Histories,
+    partition_id: PartitionId,
+    history: UUID,
+    posted: int,
+    remedy: str = REMEDY,
 ) -> None:
     """Raises HistoryChangedError: the transactions through `posted`, of `history`, are not those of
     the log today."""
-    histories.check(partition_id, history, posted, who=WHO, another_log=REMEDY, abandoned=REMEDY)
+    histories.check(partition_id, history, posted, who=WHO, another_log=remedy, abandoned=remedy)
 
 
 def check_place(
-    histories: Histories, partition_id: PartitionId, progress: PartitionProgress, mark: int
+    histories: Histories,
+    partition_id: PartitionId,
+    progress: PartitionProgress,
+    mark: int,
+    remedy: str = REMEDY,
 ) -> None:
     """Raises HistoryChangedError: what was posted is not what the log has; ClientAheadError: it is
     more than the log has, which ends with `mark`."""
     posted = progress.next_id - 1
-    check_history(histories, partition_id, progress.history, posted)
+    check_history(histories, partition_id, progress.history, posted, remedy)
     if posted > mark:
         raise ClientAheadError(
             f"the bridge has posted partition {partition_id} through transaction {posted}, and the"
             f" log of cluster {histories.cluster_key} ends with {mark}: one of the two was set"
-            f" back. {REMEDY}"
+            f" back. {remedy}"
         )
 
 
@@ -135,16 +143,7 @@ def progress_text(progress: BridgeProgress) -> bytes:
             str(each): {"next": found.next_id, "history": str(found.history)}
             for each, found in sorted(progress.partitions.items())
         },
-        "skips": [
-            {
-                "partition": each.partition_id,
-                "first": each.first,
-                "last": each.last,
-                "reason": each.reason,
-                "at": each.at_milliseconds,
-            }
-            for each in progress.skips
-        ],
+        "skips": [{"partition": each.partition_id} | skip_value(each) for each in progress.skips],
         "forgotten_skips": progress.forgotten_skips,
     }
     return json.dumps(value, indent=1).encode() + b"\n"
@@ -162,22 +161,13 @@ def parse_progress(text: bytes, path: str) -> BridgeProgress:
         return BridgeProgress(
             UUID(value["cluster"]),
             {
-                _natural(int(each)): PartitionProgress(
-                    _natural(found["next"]), UUID(found["history"])
+                natural(int(each)): PartitionProgress(
+                    natural(found["next"]), UUID(found["history"])
                 )
                 for each, found in value["partitions"].items()
             },
-            tuple(
-                Skip(
-                    _natural(each["partition"]),
-                    _natural(each["first"]),
-                    _natural(each["last"]),
-                    str(each["reason"]),
-                    _natural(each["at"]),
-                )
-                for each in value["skips"]
-            ),
-            _natural(value["forgotten_skips"]),
+            tuple(skip_of(natural(each["partition"]), each) for each in value["skips"]),
+            natural(value["forgotten_skips"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptionError(
@@ -186,7 +176,29 @@ def parse_progress(text: bytes, path: str) -> BridgeProgress:
         ) from error
 
 
-def _natural(value: object) -> int:
+def skip_value(skip: Skip) -> dict[str, Any]:
+    """Return a skip as JSON has it, without its partition."""
+    return {
+        "first": skip.first,
+        "last": skip.last,
+        "reason": skip.reason,
+        "at": skip.at_milliseconds,
+    }
+
+
+def skip_of(partition_id: int, value: Mapping[str, Any]) -> Skip:
+    """Return the skip that JSON has. Raises ValueError, KeyError, TypeError: it is none."""
+    return Skip(
+        partition_id,
+        natural(value["first"]),
+        natural(value["last"]),
+        str(value["reason"]),
+        natural(value["at"]),
+    )
+
+
+def natural(value: object) -> int:
+    """Return a number of JSON. Raises ValueError: it is none, or is below 0."""
     if type(value) is not int or value < 0:
         raise ValueError(value)
     return value

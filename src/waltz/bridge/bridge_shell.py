@@ -1,4 +1,4 @@
-"""Runs a bridge: a reader of the log on the one side, a webhook on the other.
+"""Runs a bridge: a reader of the log on the one side, a destination on the other.
 
 Owns the waiting. What a partition does next is decided by `delivery.py`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,13 +15,7 @@ from uuid import UUID
 
 import waltz
 from waltz.bridge.bridge_metrics import BridgeFigures, PartitionFigures
-from waltz.bridge.bridge_progress import (
-    BridgeProgress,
-    PartitionProgress,
-    ProgressFile,
-    check_history,
-    check_place,
-)
+from waltz.bridge.bridge_progress import PartitionProgress, check_history, check_place
 from waltz.bridge.delivery import (
     RETRY_SECONDS_MIN,
     Abandon,
@@ -37,10 +31,14 @@ from waltz.bridge.delivery import (
     Sending,
     StopAsked,
 )
-from waltz.bridge.progress_keeper_shell import ProgressKeeper
-from waltz.bridge.webhook_body import Content, body, headers
-from waltz.bridge.webhook_choice import Choice, Wanted
-from waltz.bridge.webhook_shell import PostFailedError, Webhook, WebhookConnection
+from waltz.bridge.destination_shell import (
+    Available,
+    DeliveryFailedError,
+    Destination,
+    Lane,
+    LogEnds,
+    ReplacedError,
+)
 from waltz.errors import (
     AttestationError,
     ClientClosedError,
@@ -70,8 +68,9 @@ FINAL_ERRORS: Final = (
     HistoryChangedError,
     NotFoundError,
     PermissionDeniedError,
+    ReplacedError,
 )
-"""Errors of the log that no further attempt of this process can mend."""
+"""Errors that no further attempt of this process can mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,6 @@ class BridgeOptions:
     is_once            end with what the log has at the start.
     """
 
-    webhook: Webhook
-    secrets: tuple[bytes, ...]
-    choice: Choice
     partitions: tuple[int, ...] | None
     begins_with_first: bool
     retry_seconds_max: float
@@ -99,19 +95,17 @@ class BridgeProcess:
     def __init__(
         self,
         host: Host,
-        file: ProgressFile,
+        destination: Destination,
         open_reader: Callable[[], waltz.AsyncLogReader],
         options: BridgeOptions,
     ) -> None:
         self._host = host
-        self._file = file
+        self._destination = destination
         self._open_reader = open_reader
         self._options = options
-        self._unlock: Callable[[], None] | None = None
         self._stopping = asyncio.Event()
         self._done = asyncio.Event()
         self._partitions: list[PartitionBridge] = []
-        self._keeper: ProgressKeeper | None = None
         self._cluster_key = ""
         self._trouble: str | None = None
 
@@ -121,8 +115,9 @@ class BridgeProcess:
         return bool(self._partitions) and all(each.machine.is_complete for each in self._partitions)
 
     async def start(self) -> None:
-        """Lock the progress. Raises DirectoryInUseError: another process has it; OSError."""
-        self._unlock = self._file.lock()
+        """Make the progress this process's. Raises DirectoryInUseError: another process has it;
+        OSError."""
+        await self._destination.start()
 
     async def run(self) -> None:
         """Return once all partitions have ended. Raises the error that no attempt can mend."""
@@ -133,8 +128,7 @@ class BridgeProcess:
                 log.error("bridge_failed error=%s", error)
             raise
         finally:
-            if self._unlock is not None:
-                self._unlock()
+            self._destination.end()
             self._done.set()
 
     async def stop(self) -> None:
@@ -149,7 +143,7 @@ class BridgeProcess:
         """Return what is known now."""
         return BridgeFigures(
             self._cluster_key,
-            self._options.webhook.origin,
+            self._destination.receiver,
             tuple(each.figures() for each in self._partitions),
             self._trouble,
         )
@@ -167,7 +161,7 @@ class BridgeProcess:
                     await reader.close()
             except FINAL_ERRORS:
                 raise
-            except (WaltzError, OSError) as error:
+            except (DeliveryFailedError, WaltzError, OSError) as error:
                 if self._partitions:
                     raise
                 log.warning("bridge_waits error=%s", error)
@@ -192,33 +186,6 @@ class BridgeProcess:
         await asyncio.gather(working, return_exceptions=True)
         return False
 
-    async def _begun(
-        self, reader: waltz.AsyncLogReader, marks: Mapping[PartitionId, int]
-    ) -> ProgressKeeper:
-        """Return the progress, which names all partitions, durably: a start with the latest
-        transaction is one place, however often the bridge is started.
-
-        `marks` are where the log ends: a reader knows the histories once a server has told one.
-        """
-        key, options = reader.cluster_key, self._options
-        found = await self._host.workers.run_blocking(self._file.load)
-        progress = found or BridgeProgress(key, {})
-        progress.check_cluster(key, self._file.path)
-        history = reader.histories.current
-        new = [each for each in marks if each not in progress.partitions]
-        if new:
-            progress = progress.reaching(
-                {
-                    each: PartitionProgress(
-                        0 if options.begins_with_first else marks[each] + 1, history
-                    )
-                    for each in new
-                }
-            )
-            await self._host.workers.run_blocking(lambda: self._file.save(progress))
-        self._cluster_key = str(key)
-        return ProgressKeeper(self._host, self._file, progress)
-
     async def _begin(self, reader: waltz.AsyncLogReader) -> None:
         """Compare the progress with the log, and make the partitions ready. Raises the reader's
         errors; HistoryChangedError; OSError."""
@@ -226,31 +193,44 @@ class BridgeProcess:
         options = self._options
         named = options.partitions or tuple(range(reader.partition_count))
         numbers = [PartitionId(each) for each in named]
+        # A reader knows the histories once a server has told a mark.
         marks = await reader.high_water_marks(numbers)
-        keeper = await self._begun(reader, marks)
-        for number in numbers:
-            check_place(reader.histories, number, keeper.of(number), marks[number])
+        key, destination = reader.cluster_key, self._destination
+        lanes = await destination.begin(
+            LogEnds(key, reader.histories.current, marks), with_first=options.begins_with_first
+        )
+        self._cluster_key = str(key)
+        try:
+            for number in numbers:
+                place, remedy = lanes[number].place, destination.remedy
+                check_place(reader.histories, number, place, marks[number], remedy)
+        except BaseException:
+            for lane in lanes.values():
+                await lane.close()
+            raise
         room = asyncio.Semaphore(options.connections_max)
         self._partitions = [
             PartitionBridge(
-                self._host, reader, keeper, options, each, room,
+                self._host, reader, destination, lanes[each], options, each, room,
                 marks[each] + 1 if options.is_once else None,
             )
             for each in numbers
         ]  # fmt: skip
         log.info(
             "bridge_started cluster=%s receiver=%s partitions=%d",
-            reader.cluster_key, options.webhook.origin, len(numbers),
+            key, destination.receiver, len(numbers),
         )  # fmt: skip
-        self._keeper = keeper
         self._trouble = None
 
     async def _bridge(self) -> None:
-        assert self._keeper is not None, "begun"
-        async with asyncio.TaskGroup() as running:
+        try:
+            async with asyncio.TaskGroup() as running:
+                for each in self._partitions:
+                    running.create_task(self._run_one(each))
+            await self._destination.flush()
+        finally:
             for each in self._partitions:
-                running.create_task(self._run_one(each))
-        await self._keeper.flush()
+                await each.close()
         log.info("bridge_stopped posted=%d", sum(each.machine.posted for each in self._partitions))
         for each in self._partitions:
             if each.final_error is not None:
@@ -264,13 +244,14 @@ class BridgeProcess:
 
 
 class PartitionBridge:
-    """One partition: its machine, its feed, its connection."""
+    """One partition: its machine, its feed, its lane."""
 
     def __init__(
         self,
         host: Host,
         reader: waltz.AsyncLogReader,
-        keeper: ProgressKeeper,
+        destination: Destination,
+        lane: Lane,
         options: BridgeOptions,
         partition_id: PartitionId,
         room: asyncio.Semaphore,
@@ -278,20 +259,19 @@ class PartitionBridge:
     ) -> None:
         self.final_error: Exception | None = None
         self.machine = Delivery(
-            keeper.of(partition_id).next_id,
-            count_max=options.choice.count_max,
+            lane.place.next_id,
+            count_max=destination.count_max,
             retry_seconds_max=options.retry_seconds_max,
             end=end,
         )
         self._host = host
         self._reader = reader
-        self._keeper = keeper
-        self._options = options
+        self._lane = lane
+        self._remedy = destination.remedy
         self._partition_id = partition_id
         self._room = room
         self._end = end
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, EVENTS_MAX)
-        self._connection = WebhookConnection(options.webhook)
         self._task: asyncio.Task[None] | None = None
         self._feed: AsyncGenerator[waltz.TransactionColumns, None] | None = None
         self._fed: waltz.TransactionColumns | None = None
@@ -310,7 +290,10 @@ class PartitionBridge:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
             await self._drop_feed()
-            self._connection.close()
+
+    async def close(self) -> None:
+        """End the connection to the destination. Idempotent."""
+        await self._lane.close()
 
     def figures(self) -> PartitionFigures:
         machine = self.machine
@@ -339,8 +322,8 @@ class PartitionBridge:
         except FINAL_ERRORS as error:
             self.final_error = error
             event = Failed(str(error))
-        except (PostFailedError, WaltzError, OSError) as error:
-            event = Refused(str(error), self._jitter())
+        except (DeliveryFailedError, WaltzError, OSError) as error:
+            event = Refused(str(error), self._host.random.uniform(0.0, 1.0))
         except Exception as error:
             log.exception("bridge_crashed partition=%d", self._partition_id)
             self.final_error = error
@@ -364,44 +347,15 @@ class PartitionBridge:
         if isinstance(effect, Save):
             assert self._history is not None, "something was read"
             to = PartitionProgress(effect.next_id, self._history)
-            await self._keeper.move(self._partition_id, to, is_due=effect.is_due)
+            await self._lane.keep(to, is_due=effect.is_due)
             return Saved()
-        columns, history = await self._available(effect.first)
-        choice, number = self._options.choice, self._partition_id
+        available = await self._available(effect.first)
         async with self._room:
-            wanted: Wanted = await self._host.workers.run_blocking(
-                lambda: choice.wanted(number, columns, effect.first, effect.count_max)
+            return await self._lane.deliver(
+                available, effect.count_max, lambda last: self.put(Sending(last))
             )
-            if not wanted.items:
-                return Accepted(wanted.last, 0)
-            self.put(Sending(wanted.last))
-            return await self._post(wanted, history)
 
-    async def _post(self, wanted: Wanted, history: UUID) -> Event:
-        options = self._options
-        content = Content(
-            self._reader.cluster_key, history, self._partition_id,
-            wanted.first_posted, wanted.last_posted,
-        )  # fmt: skip
-        posted = body(wanted.items)
-        wall_seconds = self._host.clock.wall_milliseconds() // 1000
-        signed = await self._host.workers.run_blocking(
-            lambda: headers(content, posted, options.secrets, wall_seconds)
-        )
-        answer = await self._connection.post(signed, posted)
-        if answer.is_acceptance:
-            return Accepted(wanted.last, len(wanted.items))
-        return Refused(
-            answer.text(),
-            self._jitter(),
-            answer.is_for_content,
-            answer.retry_after_seconds(self._host.clock.wall_milliseconds() / 1000),
-        )
-
-    def _jitter(self) -> float:
-        return self._host.random.uniform(0.0, 1.0)
-
-    async def _available(self, first: int) -> tuple[waltz.TransactionColumns, UUID]:
+    async def _available(self, first: int) -> Available:
         """Return transactions that have `first`, and their history. Raises HistoryChangedError:
         what was posted before `first` is not in the log any more; other errors of a reader.
 
@@ -412,13 +366,13 @@ class PartitionBridge:
             histories = self._reader.histories
             if histories.current != self._history:
                 await self._drop_feed()
-                stored = self._keeper.of(self._partition_id).history
-                check_history(histories, self._partition_id, stored, first - 1)
+                stored = self._lane.place.history
+                check_history(histories, self._partition_id, stored, first - 1, self._remedy)
                 self._history = histories.current
                 continue
             fed = self._fed
             if fed is not None and first < fed.first_transaction_id + len(fed):
-                return fed, histories.current
+                return Available(fed, first, histories.current)
             self._fed = None
             if self._feed is None:
                 self._feed = self._opened_feed(first)

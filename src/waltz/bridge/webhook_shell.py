@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from waltz.bridge.destination_shell import DeliveryFailedError
+
 HEAD_BYTES_MAX: Final = 16 * 1024
 """Size of an answer's status line and headers."""
 
@@ -93,7 +95,7 @@ class Answer:
             return None
 
 
-class PostFailedError(Exception):
+class PostFailedError(DeliveryFailedError):
     """There is no answer: whether the receiver has taken the post is unknown."""
 
 

@@ -14,6 +14,11 @@ PLACES: Final = {
         "bridge_to_http",
         "Post the transactions of a cluster to a webhook.",
     ),
+    "kafka": CommandPlace(
+        "waltz.cli.bridge_kafka",
+        "bridge_to_kafka",
+        "Send the transactions of a cluster to a Kafka topic, each once.",
+    ),
     "status": CommandPlace(
         "waltz.cli.bridge_place", "bridge_status", "Show how far a bridge is, and what it lacks."
     ),
@@ -25,8 +30,9 @@ PLACES: Final = {
 
 @click.group(cls=LazyGroup, places=PLACES)
 def bridge() -> None:
-    """Post the transactions of a cluster to a webhook, at least once and in order.
+    """Deliver the transactions of a cluster, in order, to a webhook or to a Kafka topic.
 
-    FILE is YAML: bridge.cluster, bridge.url, bridge.secretFile, bridge.progress, and if need be
-    others; all of them are in docs/operating/bridge-configuration.md.
+    FILE is YAML: bridge.cluster, and for a webhook bridge.url, bridge.secretFile, bridge.progress,
+    for Kafka bridge.kafka.servers, bridge.kafka.topic, bridge.kafka.name, and if need be others;
+    all of them are in docs/operating/bridge-configuration.md.
     """

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from waltz.cli.bridge_place import BRIDGE_FILE, progress_file, read_bridge
-from waltz.cli.log_format import LOG_FORMAT_OPTION, LogFormat, ending_in_log, set_up_logging
-from waltz.cli.nodes import (
-    ObservedNode,
-    Routes,
-    check_http_access,
-    installed_version,
-    run_loop,
-    until_told,
-)
-from waltz.cli.output import json_option, print_json
+from waltz.cli.bridge_place import progress_file, read_bridge
+from waltz.cli.bridge_run import bridge_parameters, chosen_headers, run_bridge
+from waltz.cli.log_format import LogFormat
+from waltz.cli.nodes import check_http_access
 from waltz.configuration.bridge_settings import (
     BODY_BYTES,
-    BRIDGE_CLUSTER,
-    BRIDGE_HTTP_ADDRESS,
-    BRIDGE_TLS,
     CA_FILE,
-    CONNECTIONS,
     COUNT,
     DATA,
-    HEADERS,
-    PARTITIONS,
-    RETRY_MAX,
     SECRET_FILE,
-    START,
     TIMEOUT,
     URL,
 )
 from waltz.configuration.http_settings import http_access
 from waltz.configuration.settings import Settings
-from waltz.configuration.tls_settings import tls_settings
 from waltz.errors import ConfigurationError
-from waltz.types import TlsSettings
 
 if TYPE_CHECKING:
     import ssl
 
-    from waltz.bridge.bridge_metrics import BridgeFigures
-    from waltz.bridge.bridge_shell import BridgeOptions, BridgeProcess
+    from waltz.bridge.destination_shell import Destination
+    from waltz.bridge.webhook_destination_shell import WebhookOptions
+    from waltz.host import Host
 
 SECRET_FILE_BYTES_MAX: Final = 4 * 1024
 """Size of the file with the secret."""
@@ -56,12 +39,7 @@ SECRETS_MAX: Final = 2
 
 
 @click.command("http")
-@BRIDGE_FILE
-@click.option("--once", is_flag=True, help="End with what the log has now.")
-@click.option("--check", is_flag=True, help="Check the configuration, print it, and end.")
-@json_option
-@LOG_FORMAT_OPTION
-@click.option("--end-with-stdin", is_flag=True, help="Stop when standard input ends.")
+@bridge_parameters
 def bridge_to_http(
     file: str,
     once: bool,
@@ -86,13 +64,20 @@ def bridge_to_http(
         for line in settings.lines():
             click.echo(line)
         return
-    set_up_logging(log_format)
-    with ending_in_log(log_format):
-        figures, is_complete = run_loop(_run(settings, once, end_with_stdin))
-    if once or as_json:
-        _tell(figures, as_json)
-    if once and not is_complete:
-        sys.exit(1)
+
+    def destination(host: Host) -> Destination:
+        from waltz.bridge.webhook_destination_shell import WebhookDestination
+
+        return WebhookDestination(host, progress_file(settings), _options(settings))
+
+    run_bridge(
+        settings,
+        destination,
+        once=once,
+        as_json=as_json,
+        log_format=log_format,
+        end_with_stdin=end_with_stdin,
+    )
 
 
 def read_secrets(path: str) -> tuple[bytes, ...]:
@@ -133,73 +118,18 @@ def _webhook_tls(settings: Settings) -> ssl.SSLContext | None:
         ) from error
 
 
-async def _run(settings: Settings, once: bool, end_with_stdin: bool) -> tuple[BridgeFigures, bool]:
-    import waltz
-    from waltz.bridge.bridge_shell import BridgeProcess
-    from waltz.system.real_host import real_host
-
-    host = real_host(None, TlsSettings())
-    tls = tls_settings(settings, BRIDGE_TLS, listens=False)
-    process = BridgeProcess(
-        host,
-        progress_file(settings),
-        lambda: waltz.open_async_reader(settings[BRIDGE_CLUSTER], tls=tls, name="bridge"),
-        _options(settings, once),
-    )
-    await until_told(
-        ObservedNode(
-            process,
-            settings.get(BRIDGE_HTTP_ADDRESS),
-            lambda: _routes(process),
-            http_access(settings),
-        ),
-        end_with_stdin=end_with_stdin,
-    )
-    return process.figures(), process.is_complete
-
-
-def _options(settings: Settings, once: bool) -> BridgeOptions:
-    from waltz.bridge.bridge_shell import BridgeOptions
+def _options(settings: Settings) -> WebhookOptions:
     from waltz.bridge.webhook_choice import Choice
+    from waltz.bridge.webhook_destination_shell import WebhookOptions
     from waltz.bridge.webhook_shell import Webhook
 
-    only = settings.get(HEADERS)
-    return BridgeOptions(
+    return WebhookOptions(
         webhook=Webhook(settings[URL], _webhook_tls(settings), settings[TIMEOUT]),
         secrets=read_secrets(settings[SECRET_FILE]),
         choice=Choice(
             settings[COUNT],
             settings[BODY_BYTES],
-            None if only is None else frozenset(only),
+            chosen_headers(settings),
             settings[DATA] == "json",
         ),
-        partitions=settings.get(PARTITIONS),
-        begins_with_first=settings[START] == "first",
-        retry_seconds_max=settings[RETRY_MAX],
-        connections_max=settings[CONNECTIONS],
-        is_once=once,
     )
-
-
-def _routes(process: BridgeProcess) -> Routes:
-    from waltz.cli.probes import bridge_routes
-
-    return bridge_routes(process.figures, version=installed_version())
-
-
-def _tell(figures: BridgeFigures, as_json: bool) -> None:
-    from waltz.bridge.bridge_metrics import bridge_json
-
-    if as_json:
-        print_json(bridge_json(figures))
-        return
-    posts = sum(each.posts for each in figures.partitions)
-    posted = sum(each.posted for each in figures.partitions)
-    click.echo(f"posted {posted:,} transactions in {posts:,} posts")
-    for each in figures.partitions:
-        if each.trouble:
-            click.echo(
-                f"partition {each.partition_id} waits at transaction {each.next_id}:"
-                f" {each.trouble}",
-                err=True,
-            )

@@ -1,11 +1,14 @@
 """`waltz bridge status` and `skip`: the progress of a bridge, beside the log.
 
-Owns what is shown and asked. A bridge that runs has the progress for itself: it is shown as the
-file has it, and changed only while no bridge runs.
+Owns what is shown and asked. The progress of a webhook is a file, which a bridge that runs has for
+itself: it is shown as the file has it, and changed only while no bridge runs. That of Kafka is in
+Kafka (`bridge_kafka.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +24,13 @@ from waltz.configuration.bridge_settings import (
     PROGRESS,
     bridge_settings,
 )
-from waltz.configuration.settings import Settings
+from waltz.configuration.kafka_bridge_settings import (
+    KAFKA_BRIDGE_KEYS,
+    KAFKA_SERVERS,
+    is_for_kafka,
+    kafka_bridge_settings,
+)
+from waltz.configuration.settings import Given, Settings
 from waltz.configuration.tls_settings import tls_settings
 from waltz.errors import ConfigurationError, DirectoryInUseError, WaltzError
 
@@ -36,7 +45,25 @@ BRIDGE_FILE = click.argument("file", type=click.Path(dir_okay=False))
 def read_bridge(path: str) -> Settings:
     """Return the settings of a bridge; warnings go to standard error. Raises
     ConfigurationError."""
-    settings = read_settings(path, {}, BRIDGE_KEYS, bridge_settings)
+    return _told(read_settings(path, {}, BRIDGE_KEYS, bridge_settings))
+
+
+def read_kafka_bridge(path: str) -> Settings:
+    """Return the settings of a bridge to Kafka; warnings go to standard error. Raises
+    ConfigurationError."""
+    return _told(read_settings(path, {}, KAFKA_BRIDGE_KEYS, kafka_bridge_settings))
+
+
+def _read_any(path: str) -> Settings:
+    """Return the settings of a bridge to whatever its file names. Raises ConfigurationError."""
+
+    def judged(given: Mapping[str, Given]) -> Settings:
+        return kafka_bridge_settings(given) if is_for_kafka(given) else bridge_settings(given)
+
+    return _told(read_settings(path, {}, (), judged))
+
+
+def _told(settings: Settings) -> Settings:
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
@@ -49,11 +76,35 @@ def progress_file(settings: Settings) -> ProgressFile:
     return ProgressFile(RealDisk(), settings[PROGRESS])
 
 
-def _reader(settings: Settings) -> AsyncLogReader:
+def bridge_reader(settings: Settings) -> AsyncLogReader:
     import waltz
 
     tls = tls_settings(settings, BRIDGE_TLS, listens=False)
     return waltz.open_async_reader(settings[BRIDGE_CLUSTER], tls=tls, name="bridge")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The progress of a bridge and the ends of the log.
+
+    progress  None: the bridge has not begun, or that is not known.
+    is_known  whether the progress is known.
+    in_use    whether a process works with the progress; None: unknown.
+    ends      per partition the ID after the last transaction, if the cluster tells it.
+    trouble   why something is not known; None: everything is.
+    """
+
+    where: str
+    progress: BridgeProgress | None
+    in_use: bool | None
+    ends: Mapping[int, int]
+    trouble: str | None
+    is_known: bool = True
+
+    @property
+    def has_begun(self) -> bool | None:
+        """Whether the bridge has begun; None: unknown."""
+        return self.progress is not None if self.is_known else None
 
 
 @click.command("status")
@@ -65,17 +116,23 @@ def bridge_status(file: str, as_json: bool) -> None:
     The places are those of the progress, the ends those that the cluster tells now. Why a partition
     waits the bridge itself tells, at its /health.
     """
-    settings = read_bridge(file)
-    progress_at = progress_file(settings)
-    progress = progress_at.load()
-    ends, trouble = run_loop(_ends(settings, progress, progress_at.path))
+    settings = _read_any(file)
+    if settings.get(KAFKA_SERVERS) is None:
+        standing = _standing(settings)
+    else:
+        from waltz.cli.bridge_kafka import kafka_standing
+
+        standing = kafka_standing(settings)
+    progress = standing.progress
     partitions = {} if progress is None else progress.partitions
+    ends = standing.ends
     rows = [_row(each, place, ends.get(each)) for each, place in sorted(partitions.items())]
     if as_json:
-        print_json(_json(progress, rows, _is_locked(progress_at), trouble))
+        print_json(_json(standing, rows))
         return
-    runs = {True: "yes", False: "no", None: "unknown"}[_is_locked(progress_at)]
-    click.echo(f"progress: {progress_at.path}{'' if progress else ', not begun'}")
+    runs = {True: "yes", False: "no", None: "unknown"}[standing.in_use]
+    begun = {True: "", False: ", not begun", None: ", unknown"}[standing.has_begun]
+    click.echo(f"progress: {standing.where}{begun}")
     click.echo(f"in use by a process: {runs}")
     if progress is not None:
         click.echo(f"cluster: {progress.cluster_key}")
@@ -89,8 +146,15 @@ def bridge_status(file: str, as_json: bool) -> None:
                 f"skipped: partition {skip.partition_id}, {skip.first} to {skip.last}, at"
                 f" {moment(skip.at_milliseconds)}: {skip.reason!r}"
             )
-    if trouble is not None:
-        click.echo(f"the cluster does not tell its ends: {trouble}", err=True)
+    if standing.trouble is not None:
+        click.echo(f"the cluster does not tell its ends: {standing.trouble}", err=True)
+
+
+def _standing(settings: Settings) -> Standing:
+    progress_at = progress_file(settings)
+    progress = progress_at.load()
+    ends, trouble = run_loop(_ends(settings, progress, progress_at.path))
+    return Standing(progress_at.path, progress, _is_locked(progress_at), ends, trouble)
 
 
 def _row(partition_id: int, place: PartitionProgress, end: int | None) -> dict[str, Any]:
@@ -104,16 +168,12 @@ def _row(partition_id: int, place: PartitionProgress, end: int | None) -> dict[s
     }
 
 
-def _json(
-    progress: BridgeProgress | None,
-    rows: list[dict[str, Any]],
-    in_use: bool | None,
-    trouble: str | None,
-) -> dict[str, Any]:
+def _json(standing: Standing, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    progress = standing.progress
     skips = () if progress is None else progress.skips
     return {
-        "has_begun": progress is not None,
-        "in_use": in_use,
+        "has_begun": standing.has_begun,
+        "in_use": standing.in_use,
         "cluster_key": None if progress is None else str(progress.cluster_key),
         "partitions": rows,
         "skips": [
@@ -127,7 +187,7 @@ def _json(
             for each in skips
         ],
         "forgotten_skips": 0 if progress is None else progress.forgotten_skips,
-        "trouble": trouble,
+        "trouble": standing.trouble,
     }
 
 
@@ -152,7 +212,7 @@ async def _ends(
     from waltz.types import PartitionId
 
     try:
-        async with _reader(settings) as reader:
+        async with bridge_reader(settings) as reader:
             progress.check_cluster(reader.cluster_key, path)
             marks = await reader.high_water_marks(list(map(PartitionId, progress.partitions)))
             return {each: mark + 1 for each, mark in marks.items()}, None
@@ -169,16 +229,29 @@ async def _ends(
 def skip_range(file: str, partition: int, first: int, last: int, reason: str) -> None:
     """Leave out transactions at which a partition waits.
 
-    They are those of PARTITION from FIRST to LAST, and are never posted. FIRST is the transaction
-    at which the partition waits; LAST is in the log. The bridge must not run.
+    They are those of PARTITION from FIRST to LAST, and are never delivered. FIRST is the
+    transaction at which the partition waits; LAST is in the log. A bridge to a webhook must not
+    run; one to Kafka may.
     """
-    from waltz.bridge.bridge_progress import REASON_CHARACTERS_MAX, Skip
-    from waltz.system.real_host import real_host
-    from waltz.types import TlsSettings
+    from waltz.bridge.bridge_progress import REASON_CHARACTERS_MAX
 
     if len(reason) > REASON_CHARACTERS_MAX:
         raise ConfigurationError(f"a reason has at most {REASON_CHARACTERS_MAX} characters")
-    settings = read_bridge(file)
+    settings = _read_any(file)
+    if settings.get(KAFKA_SERVERS) is None:
+        _skip(settings, partition, first, last, reason)
+    else:
+        from waltz.cli.bridge_kafka import skip_in_kafka
+
+        skip_in_kafka(settings, partition, first, last, reason)
+    click.echo(f"partition {partition} resumes at transaction {last + 1}")
+
+
+def _skip(settings: Settings, partition: int, first: int, last: int, reason: str) -> None:
+    from waltz.bridge.bridge_progress import REMEDY, Skip
+    from waltz.system.real_host import real_host
+    from waltz.types import TlsSettings
+
     progress_at = progress_file(settings)
     unlock = _lock_to_skip(progress_at)
     try:
@@ -187,7 +260,7 @@ def skip_range(file: str, partition: int, first: int, last: int, reason: str) ->
             raise ConfigurationError(f"there is no progress in {progress_at.path}: nothing waits")
 
         async def ask() -> tuple[Histories, int, int]:
-            async with _reader(settings) as reader:
+            async with bridge_reader(settings) as reader:
                 progress.check_cluster(reader.cluster_key, progress_at.path)
                 mark = await reader.high_water_mark(partition)
                 clock = real_host(None, TlsSettings()).clock
@@ -196,11 +269,10 @@ def skip_range(file: str, partition: int, first: int, last: int, reason: str) ->
         histories, mark, now = run_loop(ask())
         skip = Skip(partition, first, last, reason, now)
         skipped = progress.skipping(skip, histories.current)
-        _check(histories, partition, progress.partitions[partition], last, mark)
+        check_skip(histories, partition, progress.partitions[partition], last, mark, REMEDY)
         progress_at.save(skipped)
     finally:
         unlock()
-    click.echo(f"partition {partition} resumes at transaction {last + 1}")
 
 
 def _lock_to_skip(file: ProgressFile) -> Any:
@@ -212,14 +284,19 @@ def _lock_to_skip(file: ProgressFile) -> Any:
         ) from error
 
 
-def _check(
-    histories: Histories, partition: int, place: PartitionProgress, last: int, mark: int
+def check_skip(
+    histories: Histories,
+    partition: int,
+    place: PartitionProgress,
+    last: int,
+    mark: int,
+    remedy: str,
 ) -> None:
     """Raises HistoryChangedError; ConfigurationError: the log does not have all of the range."""
     from waltz.bridge.bridge_progress import check_place
     from waltz.types import PartitionId
 
-    check_place(histories, PartitionId(partition), place, mark)
+    check_place(histories, PartitionId(partition), place, mark, remedy)
     if last > mark:
         raise ConfigurationError(
             f"the log of partition {partition} ends with transaction {mark}: {last} is not there"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -214,11 +214,16 @@ def find_cluster(given: ClusterAddress | None, tls: TlsSettings) -> ClusterPlace
     if (DEFAULT_DIRECTORY / FILE_NAME).exists():
         cluster = read_cluster_file(DEFAULT_DIRECTORY)
         found = None if tls.files else trial_client_tls(DEFAULT_DIRECTORY, cluster)
-        return ClusterPlace(cluster.coordinator, found or tls)
+        return ClusterPlace(cluster.coordinator, _with_sockets_of(tls, found or tls))
     raise ConfigurationError(
         f"no cluster given: pass {CLUSTER_OPTION} host:port, --zookeeper host:port/root or -c FILE,"
         f" set {ENVIRONMENT}, or run in the directory that holds {DEFAULT_DIRECTORY}"
     )
+
+
+def _with_sockets_of(given: TlsSettings, found: TlsSettings) -> TlsSettings:
+    """Return `found` with the directory of local sockets that an option has given."""
+    return replace(found, local_sockets=given.local_sockets)
 
 
 def place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
@@ -235,6 +240,6 @@ def place_in_file(path: str, tls: TlsSettings) -> ClusterPlace:
         click.echo(f"warning: {warning}", err=True)
     return ClusterPlace(
         coordinator_address(settings),
-        tls if tls.files else tls_settings(settings, TLS, listens=False),
+        tls if tls.files else _with_sockets_of(tls, tls_settings(settings, TLS, listens=False)),
         settings[CONNECT_TIMEOUT] / 1000,
     )

@@ -75,13 +75,18 @@ def diff(old: str, new: str, as_json: bool) -> None:
     """
     before, after = _read(old), _read(new)
     if as_json:
-        limits = quota_changes(before, after)
-        found = [*map(_as_json, changes(before, after)), *(each._asdict() for each in limits)]
-        if before.mode is not after.mode:
-            found.append({"mode_before": before.mode.value, "mode_after": after.mode.value})
-        print_json(found)
+        print_json(changes_document(before, after))
         return
     show_changes(before, after)
+
+
+def changes_document(before: Policy, after: Policy) -> list[dict[str, object]]:
+    """Return a document per difference, as `--json` prints them."""
+    limits = quota_changes(before, after)
+    found = [*map(_as_json, changes(before, after)), *(each._asdict() for each in limits)]
+    if before.mode is not after.mode:
+        found.append({"mode_before": before.mode.value, "mode_after": after.mode.value})
+    return found
 
 
 def show_changes(before: Policy, after: Policy) -> None:

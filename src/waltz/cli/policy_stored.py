@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from waltz.access.lock_outs import Known, Reason
     from waltz.access.policy import Policy
     from waltz.host import Host, Node
-    from waltz.types import Address
+    from waltz.types import Address, TlsSettings
 
 PLACE: Final = "the stored policy"
 
@@ -61,7 +61,7 @@ def apply(
     for each in (*node_principals, *([] if name is None else [name])):
         if not is_principal(each):
             raise ConfigurationError(f"{each!r} is no principal; write CN=..., or as shown in logs")
-    applier = name if name is not None else _principal_in(place.tls.certificate)
+    applier = name if name is not None else _own_principal(place.tls)
 
     async def read(host: Host, root: str) -> tuple[Node | None, Known]:
         node = await read_policy_node(host.coordinator, root)
@@ -84,29 +84,49 @@ def apply(
                 "another policy was stored in the meantime, and nothing was written; run the"
                 " command again"
             )
-    _tell(policy, found, refused, as_json=as_json)
-
-
-def _tell(
-    policy: Policy, found: Sequence[Reason], refused: Sequence[Reason], *, as_json: bool
-) -> None:
-    """Print how it went; end with 1 if anything was refused."""
     if as_json:
-        reasons = [
-            {"reason": each.text, "override": each.override.value or None, "refused": is_refused}
-            for each in found
-            for is_refused in [each in refused]
-        ]
-        print_json({"version": policy.version, "stored": not refused, "reasons": reasons})
+        _print_result(stored, trouble, policy, found, refused)
     else:
-        for each in found:
-            hint = f" ({each.override.value} stores it)" if each.override.value else ""
-            word, hint = ("refused", hint) if each in refused else ("in spite of", "")
-            click.echo(f"{word}: {each.text}{hint}", err=True)
-        if not refused:
-            click.echo(f"stored: version {policy.version}, mode {policy.mode.value}")
+        _tell(policy, found, refused)
     if refused:
         sys.exit(1)
+
+
+def _print_result(
+    stored: Policy | None,
+    trouble: str | None,
+    policy: Policy,
+    found: Sequence[Reason],
+    refused: Sequence[Reason],
+) -> None:
+    """Print the result as JSON; `changes` is null if no policy to compare with is stored."""
+    from waltz.cli.policy_file import changes_document
+
+    reasons = [
+        {
+            "reason": each.text,
+            "override": each.override.value or None,
+            "refused": each in refused,
+        }
+        for each in found
+    ]
+    document = {
+        "version": policy.version,
+        "stored": not refused,
+        "reasons": reasons,
+        "fault": trouble,
+        "changes": None if stored is None else changes_document(stored, policy),
+    }
+    print_json(document)
+
+
+def _tell(policy: Policy, found: Sequence[Reason], refused: Sequence[Reason]) -> None:
+    for each in found:
+        hint = f" ({each.override.value} stores it)" if each.override.value else ""
+        word, hint = ("refused", hint) if each in refused else ("in spite of", "")
+        click.echo(f"{word}: {each.text}{hint}", err=True)
+    if not refused:
+        click.echo(f"stored: version {policy.version}, mode {policy.mode.value}")
 
 
 def _show_difference(stored: Policy | None, trouble: str | None, policy: Policy) -> None:
@@ -130,6 +150,18 @@ def _stored(node: Node | None) -> tuple[Policy | None, str | None]:
         return parsed(node.data or b"", PLACE), None
     except ConfigurationError as error:
         return None, str(error)
+
+
+def _own_principal(tls: TlsSettings) -> str:
+    """Return the principal that this command has at servers and storage nodes: that of its
+    certificate, or that of its user where it has none and uses sockets of this machine. Raises
+    ConfigurationError."""
+    from waltz.access.principals import user_principal
+    from waltz.system.local_users import own_user
+
+    if tls.certificate is None and tls.local_sockets is not None:
+        return user_principal(own_user())
+    return _principal_in(tls.certificate)
 
 
 def _principal_in(path: str | None) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from waltz.access.policy_reading import read_policy
-from waltz.cli.access_keys import access_config, policy_file
+from waltz.cli.access_keys import (
+    access_config,
+    local_paths,
+    policy_file,
+    tell_of_open_sockets,
+)
 from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.log_format import (
     LOG_FORMAT_OPTION,
@@ -117,7 +122,14 @@ def server_host(settings: Settings) -> Host:
         client_tls(settings),
         connecting=storage_tls(settings),
         handshake_seconds=settings[HANDSHAKE_TIMEOUT],
+        local_paths=server_paths(settings),
     )
+
+
+def server_paths(settings: Settings) -> Mapping[Address, str]:
+    """Return the socket next to the clients' port. Raises ConfigurationError."""
+    bound = client_address(settings)
+    return local_paths(settings, {bound: advertised_address(settings, socket.getfqdn())})
 
 
 async def check_neighbours(settings: Settings, host: Host) -> None:
@@ -132,6 +144,7 @@ async def run_server(settings: Settings, *, end_with_stdin: bool) -> None:
     host = server_host(settings)
     config = server_config(settings, socket.getfqdn())
     tell_of_open_ports(tls_settings(settings, TLS, listens=True), config.address)
+    tell_of_open_sockets(settings)
     assert config.advertised is not None
     log.info("server_addresses bound=%s advertised=%s", config.address, config.advertised)
     if is_local(config.advertised.host) and not is_local(config.address.host):
@@ -225,6 +238,7 @@ def server(
         if (towards_storages := storage_tls(settings)) is not None:
             Tls(towards_storages)
         access_config(settings)  # reads the file of tokens
+        server_paths(settings)
         if (policy_path := policy_file(settings)) is not None:
             read_policy(RealDisk(), policy_path)
         print_settings(settings)

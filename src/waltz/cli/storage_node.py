@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Mapping
 from functools import partial
 from uuid import UUID
 
 import click
 
 from waltz.access.policy_reading import read_policy
-from waltz.cli.access_keys import access_config, policy_file
+from waltz.cli.access_keys import (
+    access_config,
+    local_paths,
+    policy_file,
+    tell_of_open_sockets,
+)
 from waltz.cli.command_settings import given_options, print_settings, read_settings
 from waltz.cli.log_format import (
     LOG_FORMAT_OPTION,
@@ -112,10 +118,24 @@ def unfinished(state: NodeState) -> list[Fields]:
     ]
 
 
+def node_paths(settings: Settings) -> Mapping[Address, str]:
+    """Return the sockets next to the data port and the admin port. Raises ConfigurationError."""
+    told = advertised_address(settings, socket.getfqdn())
+    admin = admin_address(settings)
+    return local_paths(
+        settings, {data_address(settings): told, admin: Address(told.host, admin.port)}
+    )
+
+
 async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool) -> None:
     coordinator = coordinator_address(settings)
     tls = tls_settings(settings, TLS, listens=True)
-    host = real_host(coordinator, tls, handshake_seconds=settings[HANDSHAKE_TIMEOUT])
+    host = real_host(
+        coordinator,
+        tls,
+        handshake_seconds=settings[HANDSHAKE_TIMEOUT],
+        local_paths=node_paths(settings),
+    )
     root = root_at(coordinator)
     replica_id = ReplicaId(str(advertised_address(settings, socket.getfqdn())))
 
@@ -132,6 +152,7 @@ async def run_node(settings: Settings, *, assign_all: bool, end_with_stdin: bool
         return await kept.ask(partial(latest_session, partition_id=partition_id, root=root))
 
     tell_of_open_ports(tls, data_address(settings), admin_address(settings))
+    tell_of_open_sockets(settings)
     tell_of_open_files(settings[DIRECTORY])
     try:
         params = await read_store_params(host.coordinator, root)
@@ -241,6 +262,7 @@ def storage(
     if check:
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         check_http_access(http_access(settings))
+        node_paths(settings)
         if (policy_path := policy_file(settings)) is not None:
             read_policy(RealDisk(), policy_path)
         print_settings(settings)

@@ -20,7 +20,7 @@ TOKEN_VARIABLE: Final = "WALTZ_TOKEN"  # noqa: S105 -- the name of a variable
 
 
 def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--tls-ca`, `--tls-cert` and `--tls-key`; `command` is given `tls`, TlsSettings."""
+    """Add `--tls-ca` and its like; `command` is given `tls`, TlsSettings."""
 
     @wraps(command)
     def with_tls(
@@ -29,6 +29,7 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
         tls_cert: str | None,
         tls_key: str | None,
         token_file: str | None,
+        local_sockets: str | None,
         **others: Any,
     ) -> Any:
         if (tls_cert is not None or tls_key is not None) and None in (tls_ca, tls_cert):
@@ -42,10 +43,18 @@ def tls_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(
                 "a token needs --tls-ca: without CAs every server that answers would be sent it"
             )
-        tls = TlsSettings(tls_cert, tls_key, authorities=tls_ca, token=token, token_file=token_file)
+        tls = TlsSettings(
+            tls_cert,
+            tls_key,
+            authorities=tls_ca,
+            token=token,
+            token_file=token_file,
+            local_sockets=local_sockets,
+        )
         return command(tls=tls, **others)
 
     for name, text in (
+        ("--local-sockets", "Directory of servers' sockets on this machine."),
         ("--token-file", f"File of the token shown to servers; or {TOKEN_VARIABLE} has the token."),
         ("--tls-key", "Key of the certificate, if in another file."),
         ("--tls-cert", "Certificate of this process, PEM."),

@@ -91,6 +91,15 @@ TOKENS: Final = Key(
     " then has to show a certificate or a token.",
 )
 
+LOCAL_SOCKETS: Final = Key(
+    name="access.localSockets",
+    kind=text("the path of an existing directory"),
+    guarded="access",
+    description="Directory in which this process listens on a socket for each of its ports, but"
+    " HTTP. The system proves which user of this machine connects there: the principal is"
+    " user:NAME, docs/operating/policy.md. Linux only.",
+)
+
 AUDIT_FILE: Final = Key(
     name="access.audit.file",
     kind=text("the path of a file"),

@@ -73,7 +73,7 @@ BRIDGE_CLUSTER: Final = Key(
     name="bridge.cluster",
     kind=cluster(),
     required=True,
-    description="Cluster whose transactions are posted.",
+    description="Cluster whose transactions are delivered.",
 )
 URL: Final = Key(
     name="bridge.url",
@@ -119,13 +119,13 @@ PARTITIONS: Final = Key(
     name="bridge.partitions",
     kind=numbers(0, PARTITIONS_MAX - 1, "numbers of partitions"),
     default_text="all that the cluster has when the bridge starts",
-    description="Partitions that are posted.",
+    description="Partitions that are delivered.",
 )
 HEADERS: Final = Key(
     name="bridge.headers",
     kind=numbers(HEADER_MIN, HEADER_MAX, "headers of transactions"),
     default_text="all",
-    description="Headers of the transactions that are posted; all others are left out.",
+    description="Headers of the transactions that are delivered; all others are left out.",
 )
 DATA: Final = Key(
     name="bridge.data",
@@ -138,7 +138,7 @@ COUNT: Final = Key(
     name="bridge.count",
     kind=whole_number(1, 10_000),
     default=500,
-    description="Transactions in one post, at most.",
+    description="Transactions in one post, or one Kafka transaction, at most.",
 )
 BODY_BYTES: Final = Key(
     name="bridge.bytes",
@@ -157,13 +157,13 @@ RETRY_MAX: Final = Key(
     kind=number(0.1, 3_600, "seconds"),
     default=60.0,
     description="Longest pause between two attempts. The first is at most 0.5 s, and it doubles. A"
-    " receiver's Retry-After counts up to 300 s.",
+    " webhook's Retry-After counts up to 300 s.",
 )
 CONNECTIONS: Final = Key(
     name="bridge.connections",
     kind=whole_number(1, 1_000),
     default=16,
-    description="Posts under way at a time, each of another partition.",
+    description="Posts, or Kafka transactions, under way at a time, each of another partition.",
 )
 BRIDGE_HTTP_ADDRESS: Final = Key(
     name="bridge.httpAddress",

@@ -13,6 +13,7 @@ from typing import Any, Final
 from waltz.configuration.access_settings import (
     AUDIT_KEYS,
     BREAK_GLASS,
+    LOCAL_SOCKETS,
     POLICY,
     PRINCIPAL_FROM,
     TOKENS,
@@ -236,6 +237,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     POLICY,
     BREAK_GLASS,
     TOKENS,
+    LOCAL_SOCKETS,
     *AUDIT_KEYS,
     *TLS.all,
     *(replace(key, option="") for key in STORAGE_TLS.all if not key.unused),

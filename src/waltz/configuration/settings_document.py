@@ -15,6 +15,7 @@ from typing import Any
 
 from waltz.configuration.archive_settings import ARCHIVE_KEYS
 from waltz.configuration.bridge_settings import BRIDGE_KEYS
+from waltz.configuration.kafka_bridge_settings import KAFKA_BRIDGE_KEYS
 from waltz.configuration.keys import Key
 from waltz.configuration.outbox_settings import OUTBOX_KEYS
 from waltz.configuration.server_settings import SERVER_KEYS
@@ -123,6 +124,21 @@ bridge:
 """
 
 
+KAFKA_BRIDGE_EXAMPLE = """\
+bridge:
+  cluster: waltz://waltz-1.example:7300,waltz-2.example:7300
+  httpAddress: 0.0.0.0:7402
+  kafka:
+    servers: kafka-1.example:9093,kafka-2.example:9093
+    topic: orders
+    name: orders
+    security.protocol: sasl_ssl
+    sasl.mechanism: SCRAM-SHA-512
+    sasl.username: waltz
+    sasl.passwordFile: /etc/waltz/kafka.password
+"""
+
+
 def bridge_page() -> str:
     """Return the whole text of `docs/operating/bridge-configuration.md`."""
     return f"""\
@@ -131,15 +147,30 @@ def bridge_page() -> str:
 Printed by `python -m waltz.configuration.settings_document bridge`; a test compares this file with
 the code.
 
-    waltz bridge http|status|skip FILE
+    waltz bridge http|kafka|status|skip FILE
 
 The file is YAML. Keys are dotted, nested, or both. `waltz bridge http --check FILE` judges all of
-it, prints what would be in force, and ends. How a bridge works: [bridge.md](../bridge.md).
+it, prints what would be in force, and ends; `waltz bridge kafka --check FILE` does so for Kafka.
+
+## A bridge to a webhook
+
+How it works: [bridge.md](../bridge.md).
 
 ```yaml
 {BRIDGE_EXAMPLE}```
 
 {_table(BRIDGE_KEYS)}
+
+## A bridge to Kafka
+
+How it works: [bridge-kafka.md](../bridge-kafka.md). A file with a key below `bridge.kafka` is that
+of such a bridge; unknown keys there are an error. Properties of librdkafka have their own names;
+those that are not in the table cannot be set.
+
+```yaml
+{KAFKA_BRIDGE_EXAMPLE}```
+
+{_table(KAFKA_BRIDGE_KEYS)}
 """
 
 

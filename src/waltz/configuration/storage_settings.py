@@ -13,6 +13,7 @@ from typing import Any, Final
 from waltz.configuration.access_settings import (
     AUDIT_KEYS,
     BREAK_GLASS,
+    LOCAL_SOCKETS,
     POLICY,
     PRINCIPAL_FROM,
 )
@@ -240,6 +241,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     PRINCIPAL_FROM,
     POLICY,
     BREAK_GLASS,
+    LOCAL_SOCKETS,
     *AUDIT_KEYS,
     _graphite("hostname", host_name(), "Graphite's host."),
     _graphite("port", port(), "Graphite's port."),

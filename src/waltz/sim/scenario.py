@@ -16,7 +16,7 @@ from typing import Any, Final
 from waltz.errors import ConfigurationError
 from waltz.sim.applications.workloads import SPREAD, WORKLOADS, ClientPlan, draw_ways
 from waltz.sim.faults.drawing import FaultStage
-from waltz.sim.faults.kinds import Fault, as_data, from_data
+from waltz.sim.faults.kinds import Fault, Moment, as_data, from_data
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.knobs import KNOBS, draw_knobs
 from waltz.types import PartitionId
@@ -98,6 +98,10 @@ class Scenario:
     @property
     def transactions(self) -> int:
         return sum(client.transactions for client in self.clients)
+
+    def has(self, kind: type[Moment]) -> bool:
+        """Whether the run has a fault of that kind."""
+        return any(isinstance(fault, kind) for fault in self.faults)
 
     def to_json(self) -> str:
         """Return a text that `from_json` reads."""

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz import limits
+from waltz.access.policy_watch_shell import AccessConfig
 from waltz.cluster.cluster_shell import (
     StorageEntry,
     create_cluster,
@@ -77,11 +78,13 @@ class SimulatedCluster:
         next_storage_version: Callable[[str], int] = lambda _: STORAGE_CODEC.versions[-1],
         *,
         name: str = "simulated",
+        follows_policy: bool = False,
     ) -> None:
         """`next_version` is asked, at each start of a server, for the latest version of the client
         protocol that it speaks, `next_storage_version`, also of a storage node, for that of the
-        storage protocol."""
+        storage protocol. `follows_policy`: servers ask the policy that the coordinator keeps."""
         self.sites = sites
+        self._access = AccessConfig(follows_coordinator=follows_policy)
         self.name = name
         self.shape = shape
         self.cluster_key = cluster_key
@@ -308,6 +311,7 @@ class SimulatedCluster:
             idle_seconds=limits.IDLE_SECONDS_MAX,
             protocol_version_max=self._next_version(name),
             storage_protocol_version_max=self._next_storage_version(name),
+            access=self._access,
             watches_coordinator=False,  # it decides nothing, and every run has its own trouble
             ends_with_partition=True,
         )

@@ -549,6 +549,7 @@ class _End(Connection):
 
     is_encrypted = False
     token = ""
+    user = None
 
     def __init__(
         self, link: _Link, incoming: _Pipe, outgoing: _Pipe, peer: str, *, is_accepted: bool

@@ -37,7 +37,7 @@ from waltz.sim.applications.postponing import PostponingApplication
 from waltz.sim.applications.restoration import Restoration
 from waltz.sim.applications.transfers import TransferApplication
 from waltz.sim.applications.workloads import ARCHIVED
-from waltz.sim.faults.kinds import AddedPartitions, ClockDrift, DiskFailure
+from waltz.sim.faults.kinds import AddedPartitions, ChangedPolicy, ClockDrift, DiskFailure
 from waltz.sim.faults.plans import PLANS
 from waltz.sim.faults.strikes import Strikes
 from waltz.sim.judges.anomalies import check_anomalies
@@ -217,9 +217,10 @@ class _Run:
         self.sites = Sites(self.loop, source, self.trace, self._look_at_machine, self.times)
         cluster_key = UUID(int=self.random.getrandbits(128), version=4)
         self.cluster = SimulatedCluster(
-            self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version
+            *(self.sites, self.shape, cluster_key, self.next_version, self.next_storage_version),
+            follows_policy=scenario.has(ChangedPolicy),
         )
-        self.strikes = Strikes(self.sites, self.cluster.is_outdated)
+        self.strikes = Strikes(self.sites, self.cluster.is_outdated, lambda: self.partition_count)
         self.strikes.expect(scenario.faults)
         self.progress = asyncio.Event()
         self.history.on_end = self.progress.set
@@ -324,7 +325,7 @@ class _Run:
 
     @property
     def grows(self) -> bool:
-        return any(isinstance(fault, AddedPartitions) for fault in self.scenario.faults)
+        return self.scenario.has(AddedPartitions)
 
     async def reached(self, progress: float) -> None:
         ended_count = int(progress * self.scenario.transactions)
@@ -434,7 +435,7 @@ class _Run:
     def _false_alarms(self) -> list[str]:
         """Return damage that a node has noted on a disk that no fault has harmed: what was promised
         to be durable is not there, or the promise is wrong."""
-        if any(isinstance(fault, DiskFailure) for fault in self.scenario.faults):
+        if self.scenario.has(DiskFailure):
             return []
         return [
             f"I1 durability: {name} takes records for damaged, and no fault has harmed its disk"
@@ -448,8 +449,7 @@ class _Run:
         """Return the watch of a run that has named consumers."""
         if not any(client.is_consumer for client in self.scenario.clients):
             return None
-        drifts = any(isinstance(fault, ClockDrift) for fault in self.scenario.faults)
-        return ConsumerWatch(self._applied_by, knows_times=not drifts)
+        return ConsumerWatch(self._applied_by, knows_times=not self.scenario.has(ClockDrift))
 
     def _applied_by(self, name: str) -> Mapping[PartitionId, TransactionId]:
         return next(each for each in self.clients if each.name == name).application.marks

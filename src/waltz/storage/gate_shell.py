@@ -12,7 +12,7 @@ from waltz.access.permissions import Denial, Permissions
 from waltz.access.policy import Mode
 from waltz.access.policy_standing import PolicyStanding
 from waltz.access.policy_watch_shell import PolicyWatch
-from waltz.access.principals import principal_of
+from waltz.access.principals import principal_of, user_principal
 from waltz.access.told_denials_shell import ToldDenials
 from waltz.storage.partition_queue_shell import StoragePeer
 from waltz.types import NameSource
@@ -45,7 +45,12 @@ class Gate:
         if policy is None and not self._auditing.is_on:
             return True
         if peer.permissions is None:
-            principal = principal_of(peer.connection.certificate, self._name_sources)
+            user, certificate = peer.connection.user, peer.connection.certificate
+            principal = (
+                principal_of(certificate, self._name_sources)
+                if user is None
+                else user_principal(user)
+            )
             peer.permissions = Permissions(principal)
         permissions = peer.permissions
         for denial in () if policy is None else permissions.denials(policy, messages):

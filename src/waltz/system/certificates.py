@@ -349,7 +349,7 @@ def names_in_file(pem: bytes) -> CertificateNames:
 def _read_certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise ConfigurationError("there is no certificate in it that can be read") from error
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from waltz.errors import LocalProtocolError
@@ -14,7 +14,7 @@ from waltz.system.random import RealRandom
 from waltz.system.real_disk import RealDisk
 from waltz.system.tcp_network import NOT_CONFIGURED, RealNetwork
 from waltz.system.workers import RealWorkers
-from waltz.types import CoordinatorAddress, TlsSettings, ZooKeeperAddress
+from waltz.types import Address, CoordinatorAddress, TlsSettings, ZooKeeperAddress
 
 
 def real_host(
@@ -24,6 +24,7 @@ def real_host(
     connecting: TlsSettings | None = None,
     handshake_seconds: float | None = None,
     coordinator_seconds_max: float = COORDINATOR_CALL_SECONDS_MAX,
+    local_paths: Mapping[Address, str] | None = None,
 ) -> Host:
     """Return the doors of this process; `coordinator` is the address of the cluster's metadata.
 
@@ -31,10 +32,13 @@ def real_host(
     `host.coordinator`. `tls` is for the ports of this process, and for its connections unless
     `connecting` is given. An accepted connection must be open within `handshake_seconds`; None:
     `limits.HANDSHAKE_SECONDS_MAX`. A call to a coordinator that cannot be reached waits for
-    `coordinator_seconds_max`. Raises ConfigurationError: a file named by `tls`, or by the access to
-    a ZooKeeper, cannot be used.
+    `coordinator_seconds_max`. `local_paths` has the sockets of this machine next to ports, by the
+    addresses of these. Raises ConfigurationError: a file named by `tls`, or by the access to a
+    ZooKeeper, cannot be used; the system has no such sockets.
     """
-    network = RealNetwork(tls, connecting, handshake_seconds=handshake_seconds)
+    network = RealNetwork(
+        tls, connecting, handshake_seconds=handshake_seconds, local_paths=local_paths
+    )
     return Host(
         clock=RealClock(),
         network=network,

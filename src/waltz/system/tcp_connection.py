@@ -1,4 +1,4 @@
-"""One TCP connection on asyncio, with or without TLS.
+"""One connection on asyncio: by TCP, with or without TLS, or by a socket of this machine.
 
 Owns the socket's options, the bounds of the buffers in both directions, and how the two sides agree
 on TLS or plain. Knows nothing of the meaning of the bytes.
@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from weakref import WeakSet
 
 from waltz.limits import (
@@ -35,7 +35,10 @@ from waltz.system.tls_trouble import (
     SLOW,
     explain,
 )
-from waltz.types import Address, CertificateNames
+from waltz.types import Address, CertificateNames, LocalUser
+
+if TYPE_CHECKING:
+    from waltz.system.local_socket import Peer
 
 WHOLE_WRITE_BYTES_MIN: Final = 64 * 1024
 """Writes of at least this size go to the system as they are; smaller ones of a turn are joined."""
@@ -130,7 +133,12 @@ class TcpConnection(asyncio.Protocol):
         self._is_open = False
         self._has_heard = False
         self.peer_host = ""
-        """The IP address of the other side."""
+        """The IP address of the other side, or the user there."""
+        self.local_peer: Peer | None = None
+        """The process on the other side of a socket of this machine; None: it is a connection by
+        TCP."""
+        self.user: LocalUser | None = None
+        """Set by those who accept connections of this machine."""
         self.peer = "unconnected"
         self.trouble = ""
         self._receive: Callable[[bytes], None] | None = None
@@ -161,14 +169,20 @@ class TcpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES_HIGH, WRITE_BUFFER_BYTES_LOW)
-        name = transport.get_extra_info("peername")
+        connected_socket = transport.get_extra_info("socket")
+        if connected_socket.family == socket.AF_UNIX:
+            from waltz.system.local_socket import peer_of
+
+            self.local_peer = peer_of(connected_socket)
+            name = (f"uid-{self.local_peer.uid}", self.local_peer.pid)
+        else:
+            name = transport.get_extra_info("peername")
+            connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            probe_when_silent(connected_socket)
+            if PEER_CAN_BE_WATCHED:
+                self._watch = PeerWatch(self._transport, self.give_up)
         self.peer_host = name[0] if name else ""
         self.peer = str(Address(name[0], name[1])) if name else "unknown"
-        connected_socket = transport.get_extra_info("socket")
-        connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        probe_when_silent(connected_socket)
-        if PEER_CAN_BE_WATCHED:
-            self._watch = PeerWatch(self._transport, self.give_up)
         if self._door is not None and not self._door.enter(self):
             self._door = None
             self._abort()
@@ -251,7 +265,9 @@ class TcpConnection(asyncio.Protocol):
 
     def _begin_connecting(self) -> None:
         self._has_begun = True
-        if self._security.may_be_plain(self.peer_host) and not self._speaks_tls:
+        if self.local_peer is not None or (
+            self._security.may_be_plain(self.peer_host) and not self._speaks_tls
+        ):
             self._open()
             return
         try:
@@ -264,7 +280,9 @@ class TcpConnection(asyncio.Protocol):
 
     def _begin_accepted(self, first_byte: int) -> None:
         self._has_begun = True
-        if first_byte == HANDSHAKE_BYTE:
+        if self.local_peer is not None:
+            self._open()
+        elif first_byte == HANDSHAKE_BYTE:
             self._tls = self._security.accepted()
         elif self._security.may_be_plain(self.peer_host):
             self._open()

@@ -1,4 +1,4 @@
-"""TCP on asyncio, with TLS.
+"""TCP on asyncio, with TLS, and sockets of this machine next to ports.
 
 Owns which connections are accepted, and the translation of the operating system's errors into ours.
 Knows nothing of the meaning of the bytes.
@@ -12,9 +12,9 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
@@ -24,6 +24,11 @@ from waltz.system.tcp_connection import TcpConnection
 from waltz.system.tls import Tls
 from waltz.system.workers import RealWorkers
 from waltz.types import Address, TlsSettings
+
+if TYPE_CHECKING:
+    # Imported where sockets of this machine are used: most processes use none.
+    from waltz.system.local_socket import LocalSocket
+    from waltz.system.local_users import LocalUsers
 
 TLS_TRIED_MAX: Final = 1_000
 """Addresses that a process remembers to try TLS with, for they closed the connection on a plain
@@ -60,9 +65,15 @@ NOT_CONFIGURED = TlsSettings()
 class TcpListener:
     """Implements `host.Listener`."""
 
-    def __init__(self, server: asyncio.Server, address: Address) -> None:
+    def __init__(
+        self,
+        server: asyncio.Server,
+        address: Address,
+        local: tuple[asyncio.Server, LocalSocket] | None = None,
+    ) -> None:
         self._server = server
         self._address = address
+        self._local = local
 
     @property
     def address(self) -> Address:
@@ -70,6 +81,10 @@ class TcpListener:
 
     async def close(self) -> None:
         self._server.close()
+        if self._local is not None:
+            server, listening = self._local
+            listening.remove()
+            server.close()
         await asyncio.sleep(0)  # the loop releases the port in its next turn
 
 
@@ -178,9 +193,16 @@ class Guests:
 class ListeningDoor:
     """Implements `tcp_connection.Door`: runs `accept` in a task for each accepted connection."""
 
-    def __init__(self, guests: Guests, accept: Callable[[Connection], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        guests: Guests,
+        accept: Callable[[Connection], Awaitable[None]],
+        users: LocalUsers | None = None,
+    ) -> None:
+        """`users` are those of this machine; None: all connections come by TCP."""
         self._guests = guests
         self._accept = accept
+        self._users = users
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -190,9 +212,30 @@ class ListeningDoor:
     def enter(self, connection: TcpConnection) -> bool:
         if not self._guests.enter(connection.peer_host):
             return False
-        task = asyncio.get_running_loop().create_task(_serve(connection, self._accept))
+        task = asyncio.get_running_loop().create_task(self._serve(connection))
         self._tasks.add(task)  # the loop itself keeps weak references only
         task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _serve(self, connection: TcpConnection) -> None:
+        try:
+            if await self._is_known(connection):
+                await self._accept(connection)
+        finally:
+            connection.close()
+
+    async def _is_known(self, connection: TcpConnection) -> bool:
+        """Name the user of a connection of this machine; return False if nobody can."""
+        if connection.local_peer is None:
+            return True
+        from waltz.system.local_users import UserUnknownError
+
+        assert self._users is not None, "given with a socket of this machine"
+        try:
+            connection.user = await self._users.user(connection.local_peer.uid)
+        except UserUnknownError as error:
+            self.log.warning("connection_refused peer=%s reason=%s", connection.peer, error)
+            return False
         return True
 
     def leave(self, connection: TcpConnection) -> None:
@@ -216,15 +259,24 @@ class RealNetwork:
         connecting: TlsSettings | None = None,
         *,
         handshake_seconds: float | None = None,
+        local_paths: Mapping[Address, str] | None = None,
     ) -> None:
         """`connecting` None: the same as `listening`. `handshake_seconds` is how long an accepted
-        connection may take to open; None: `limits.HANDSHAKE_SECONDS_MAX`.
+        connection may take to open; None: `limits.HANDSHAKE_SECONDS_MAX`. `local_paths` has the
+        socket of this machine at which users are accepted, too, for each address that has one.
 
-        Raises ConfigurationError: a file of certificates or keys cannot be used.
+        Raises ConfigurationError: a file of certificates or keys cannot be used, or there are
+        sockets and the system does not prove who is behind them.
         """
         self._listening = Tls(listening)
         self._connecting = self._listening if connecting is None else Tls(connecting)
         self._handshake_seconds = handshake_seconds
+        self._local_paths = dict(local_paths or {})
+        self._local_sockets = self._connecting.settings.local_sockets
+        if self._local_paths or self._local_sockets is not None:
+            from waltz.system.local_socket import check_system
+
+            check_system()
         self._refused_plain: dict[Address, None] = {}
         """Addresses that ended a connection on which this side spoke plain, oldest first. The next
         attempt uses TLS; plain is never tried after TLS."""
@@ -255,6 +307,20 @@ class RealNetwork:
 
     async def connect(self, address: Address, *, name: str | None = None) -> Connection:
         loop = asyncio.get_running_loop()
+        if self._local_sockets is not None:
+            from waltz.system.local_socket import connected_to
+
+            told = Address(name or address.host, address.port)
+            here = connected_to(self._local_sockets, told)
+            if here is not None:
+                try:
+                    _, near = await loop.create_unix_connection(
+                        lambda: TcpConnection(self._connecting), sock=here
+                    )
+                except BaseException:
+                    here.close()
+                    raise
+                return near
 
         # One attempt only: a plain peer may have been killed before it answered.
         speaks_tls = address in self._refused_plain
@@ -294,7 +360,12 @@ class RealNetwork:
         self, address: Address, accept: Callable[[Connection], Awaitable[None]]
     ) -> TcpListener:
         loop = asyncio.get_running_loop()
-        door = ListeningDoor(self._guests, accept)
+        path = self._local_paths.get(address)
+        door = ListeningDoor(self._guests, accept, None if path is None else _local_users())
+
+        def connection() -> TcpConnection:
+            return TcpConnection(self._listening, door, handshake_seconds=self._handshake_seconds)
+
         try:
             # Port 0 on a name with several addresses would take a different port on each.
             hosts: list[str] | str = address.host
@@ -302,9 +373,7 @@ class RealNetwork:
                 found = await loop.getaddrinfo(address.host, 0, type=socket.SOCK_STREAM)
                 hosts = [str(found[0][4][0])]
             server = await loop.create_server(
-                lambda: TcpConnection(
-                    self._listening, door, handshake_seconds=self._handshake_seconds
-                ),
+                connection,
                 hosts,
                 address.port,
                 backlog=CONNECTIONS_WAITING_MAX,
@@ -316,7 +385,27 @@ class RealNetwork:
                     " stop the process that holds it or choose another port"
                 ) from error
             raise ConfigurationError(f"cannot listen on {address}: {_reason(error)}") from error
-        return TcpListener(server, Address(address.host, server.sockets[0].getsockname()[1]))
+        bound = Address(address.host, server.sockets[0].getsockname()[1])
+        if path is None:
+            return TcpListener(server, bound)
+        from waltz.system.local_socket import LocalSocket
+
+        try:
+            listening = LocalSocket(path)
+            near = await loop.create_unix_server(
+                connection, sock=listening.socket, backlog=CONNECTIONS_WAITING_MAX
+            )
+        except BaseException:
+            server.close()
+            raise
+        log.info("local_socket address=%s path=%s", bound, path)
+        return TcpListener(server, bound, (near, listening))
+
+
+def _local_users() -> LocalUsers:
+    from waltz.system.local_users import LocalUsers
+
+    return LocalUsers()
 
 
 def connections_max() -> int:
@@ -333,15 +422,6 @@ async def _verdict(connection: TcpConnection) -> str:
     except BaseException:
         connection.close()
         raise
-
-
-async def _serve(
-    connection: TcpConnection, accept: Callable[[Connection], Awaitable[None]]
-) -> None:
-    try:
-        await accept(connection)
-    finally:
-        connection.close()
 
 
 def _numeric(found: tuple[Any, ...]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from waltz.arrays import np
@@ -125,18 +125,8 @@ def _append_batches(requests: Sequence[AppendRequest]) -> Iterator[AppendBatch]:
     if not breaks:
         yield AppendBatch(requests[0].request_id, columns)
         return
-    lock_ends = [0, *np.cumsum(columns.lock_counts.sum(axis=1, dtype=np.int64)).tolist()]
-    for start, end in pairwise((0, *breaks, count)):
-        yield AppendBatch(
-            requests[start].request_id,
-            AppendColumns(
-                columns.client_high_water_marks[start:end],
-                columns.headers[start:end],
-                columns.lock_counts[start:end],
-                hashes[lock_ends[start] : lock_ends[end]],
-                Bodies(columns.bodies.data[start:end], columns.bodies.checksums[start:end]),
-            ),
-        )
+    for start, part in zip((0, *breaks), columns.split(breaks), strict=True):
+        yield AppendBatch(requests[start].request_id, part)
 
 
 def _feed_batch(messages: Sequence[FeedData]) -> FeedBatch:

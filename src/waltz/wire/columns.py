@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -99,6 +99,21 @@ class AppendColumns(Columns):
 
     def __len__(self) -> int:
         return len(self.headers)
+
+    def split(self, places: Sequence[int]) -> list[AppendColumns]:
+        """Return the appends in parts: `places` are the rows, in order, at which a part after the
+        first one begins."""
+        lock_ends = [0, *np.cumsum(self.lock_counts.sum(axis=1, dtype=np.int64)).tolist()]
+        return [
+            AppendColumns(
+                self.client_high_water_marks[start:end],
+                self.headers[start:end],
+                self.lock_counts[start:end],
+                self.lock_hashes[lock_ends[start] : lock_ends[end]],
+                Bodies(self.bodies.data[start:end], self.bodies.checksums[start:end]),
+            )
+            for start, end in pairwise((0, *places, len(self)))
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

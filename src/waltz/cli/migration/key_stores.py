@@ -116,11 +116,13 @@ def read_store(path: Path, password: str | None) -> KeyStore:
 
 
 def _read_pkcs12(content: bytes, password: str | None) -> KeyStore:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import pkcs12
+    from cryptography.x509 import InvalidVersion
 
     try:
         found = pkcs12.load_pkcs12(content, None if password is None else password.encode())
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidVersion) as error:
         raise ConfigurationError(
             f"no PKCS12 that this password opens ({error}); is the password right?"
         ) from error
@@ -227,7 +229,7 @@ def _read_certificate(reading: _Bytes, version: int) -> Certificate:
         raise ConfigurationError(f"a certificate is of kind {kind!r}; expected X.509")
     try:
         return x509.load_der_x509_certificate(content)
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise ConfigurationError(f"a certificate cannot be read: {error}") from error
 
 

@@ -262,9 +262,11 @@ class ClientPartition:
         self._questions.reset()
 
     def _answer_mount(self, response: MountResponse, now: float) -> None:
-        was = self.mounting.phase
+        was, was_denied = self.mounting.phase, self.mounting.denied is not None
         self._effects += self.mounting.answer(response, self.feed.high_water_mark, now)
         if was is PartitionPhase.MOUNTING and self.mounting.phase is PartitionPhase.MOUNTED:
+            if was_denied:
+                self.feed.grant()
             # Whatever was sent on an earlier stream is decided now; the answer says up to which
             # transaction one has to look (CI-17).
             self._flush(now)

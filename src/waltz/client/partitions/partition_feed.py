@@ -40,6 +40,9 @@ class PartitionFeed:
         self._apply_count_max = apply_count_max
         self._buffer_count_max = buffer_count_max
         self._applying = False
+        self._is_granted_again = False
+        """Whether the partition was granted while a batch was being applied that was handed over
+        before: if it fails, the reason may be that it was denied its data."""
         self._requests = 0
         """The number of requests for more that are under way."""
         self._gap_seen = False
@@ -116,7 +119,7 @@ class PartitionFeed:
             return None
         if not self.in_hand.runs:
             self.in_hand = self.buffer.take(self._apply_count_max)
-        self._applying = True
+        self._applying, self._is_granted_again = True, False
         return self.in_hand
 
     def finish(self, last: TransactionId, retry_at: float | None) -> None:
@@ -126,9 +129,15 @@ class PartitionFeed:
         if last > self.high_water_mark:
             self.high_water_mark = last
             self.in_hand = self.in_hand.after(last)
-        if self.in_hand.runs:
+        if self.in_hand.runs and not self._is_granted_again:
             assert retry_at is not None
             self.apply_at = retry_at
+
+    def grant(self) -> None:
+        """The partition was denied and is granted: the rest does not have to wait longer."""
+        self._is_granted_again = self._applying
+        if self.apply_at is not None:
+            self.retry()
 
     def retry(self) -> None:
         """The time has come to hand over the rest again."""

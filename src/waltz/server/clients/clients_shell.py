@@ -500,7 +500,8 @@ class Clients:
         client.watch()
         self._clients[client.connection_id] = client
         if key is not None and Feature.RESTORE in features:
-            self._note(ContextOpened(client.connection_id, key, connection.certificate))
+            proven = connection.user or connection.certificate
+            self._note(ContextOpened(client.connection_id, key, proven))
         return client
 
     def _restore(
@@ -508,9 +509,8 @@ class Clients:
     ) -> ConnectedClient | None:
         """Let the arrival go on with its connection, or tell it that this cannot be."""
         connection = arrival.connection
-        effect = self._note(
-            RestoreRequested(request.connection_id, connection.certificate, request.attempt)
-        )
+        proven = connection.user or connection.certificate
+        effect = self._note(RestoreRequested(request.connection_id, proven, request.attempt))
         reason = effect.reason if isinstance(effect, RefuseRestore) else UNKNOWN
         if isinstance(effect, RestoreContext):
             client = self._clients[effect.connection_id]
@@ -565,9 +565,10 @@ class Clients:
                 messages = client.link.receive(data)
                 if replies := client.link.take_replies():
                     client.write(replies)
-                if messages and not await self.throttle.lets(client, messages):
-                    return
-                await self._hand_on(client, messages)
+                for portion in self.throttle.portions(client, messages):
+                    if portion and not await self.throttle.lets(client, portion):
+                        return
+                    await self._hand_on(client, portion)
                 if client.draining is not None and self.throttle.has_quotas:
                     await asyncio.wait([client.draining])
                 if (reason := client.link.end_reason) is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 
-from waltz.types import CertificateNames
+from waltz.types import CertificateNames, LocalUser
 
 BROKEN_CONNECTIONS_MAX: Final = 1_000
 BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -22,11 +22,12 @@ BROKEN_BYTES_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ContextOpened:
-    """`certificate` has the names in the peer's certificate; None without one."""
+    """`proven` is what proves who the peer is: the local user, or the names in its certificate;
+    None without either."""
 
     connection_id: int
     key: UUID
-    certificate: CertificateNames | None
+    proven: CertificateNames | LocalUser | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class RestoreRequested:
     refused."""
 
     key: UUID
-    certificate: CertificateNames | None
+    proven: CertificateNames | LocalUser | None
     attempt: int
 
 
@@ -88,7 +89,7 @@ CROWDED = "too many connections wait to be restored"
 @dataclass(slots=True)
 class _Context:
     key: UUID
-    certificate: CertificateNames | None
+    proven: CertificateNames | LocalUser | None
     attempt: int = 0
     """The last one that has restored it."""
     broken_until: float | None = None
@@ -134,7 +135,7 @@ class Contexts:
         for event in events:
             match event:
                 case ContextOpened():
-                    self._contexts[event.connection_id] = _Context(event.key, event.certificate)
+                    self._contexts[event.connection_id] = _Context(event.key, event.proven)
                     self._ids[event.key] = event.connection_id
                 case ContextBroken():
                     self._break(event, now)
@@ -175,7 +176,7 @@ class Contexts:
 
     def _restore(self, event: RestoreRequested) -> None:
         connection_id = self._ids.get(event.key)
-        if connection_id is None or self._contexts[connection_id].certificate != event.certificate:
+        if connection_id is None or self._contexts[connection_id].proven != event.proven:
             # Whether somebody else's connection is there is nobody's business.
             self._effects.append(RefuseRestore(UNKNOWN))
             return

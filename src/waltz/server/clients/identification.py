@@ -1,4 +1,4 @@
-"""The principal of a connection that arrives, by its certificate or the bearer token it shows.
+"""The principal of a connection that arrives: its local user, its certificate or its bearer token.
 
 Owns the rule, and who is refused at once because neither will do. Knows no socket, and shows no
 token in a reason.
@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from waltz.access.policy_watch_shell import AccessConfig
-from waltz.access.principals import ANONYMOUS_PRINCIPAL, principal_of, token_principal
-from waltz.types import NAME_SOURCES, CertificateNames, NameSource
+from waltz.access.principals import (
+    ANONYMOUS_PRINCIPAL,
+    principal_of,
+    token_principal,
+    user_principal,
+)
+from waltz.types import NAME_SOURCES, CertificateNames, LocalUser, NameSource
 
 PLAIN: Final = (
     "a bearer token was sent in plain, where others can read it: it is not taken; make another one,"
@@ -46,10 +51,18 @@ class Identification:
     demands_identity: bool = False
 
     def of(
-        self, certificate: CertificateNames | None, shown: str | None, *, is_encrypted: bool
+        self,
+        certificate: CertificateNames | None,
+        shown: str | None,
+        *,
+        is_encrypted: bool,
+        user: LocalUser | None = None,
     ) -> Identified | Unidentified:
-        """Return the principal of a peer; `certificate` is the verified one, `shown` the token, and
-        None is for neither. A certificate counts, whatever token comes with it."""
+        """Return the principal of a peer; `certificate` is the verified one, `shown` the token,
+        `user` the local user that the system proves, and None is for none of each. A user counts,
+        or else a certificate, whatever token comes with it."""
+        if user is not None:
+            return Identified(user_principal(user))
         if certificate is not None:
             return Identified(principal_of(certificate, self.name_sources))
         if shown is not None and self.token_name is not None:

@@ -31,7 +31,10 @@ class Identifier:
         connection, request = arrival.connection, arrival.request
         shown = bearer_token(request.extensions) if isinstance(request, HandshakeRequest) else None
         found = self._identification.of(
-            connection.certificate, shown, is_encrypted=connection.is_encrypted
+            connection.certificate,
+            shown,
+            is_encrypted=connection.is_encrypted,
+            user=connection.user,
         )
         if isinstance(found, Identified):
             return found

@@ -6,14 +6,19 @@ connections of a principal share its buckets; `anonymous` is one principal. Know
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from waltz.access.policy import Mode, Policy, quota_of
 from waltz.access.quota import Quota
+from waltz.arrays import np
 from waltz.server.quotas.token_bucket import TokenBucket
 from waltz.wire.batch_protocol import AppendBatch
+from waltz.wire.columns import AppendColumns
 from waltz.wire.message import Message
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PRINCIPALS_MAX: Final = 10_000
 """Principals whose allowances are kept. When there are more, those go that nobody waits for; if all
@@ -27,6 +32,10 @@ OTHER_PRINCIPALS: Final = "others"
 
 LOCK_HASH_BYTES: Final = 4
 """Bytes of a lock in an append."""
+
+PORTION_SECONDS: Final = 0.02
+"""A principal over its quota is admitted what the quota gives in this time, and one append more, at
+a time: others' appends wait for one such portion."""
 
 
 class Allowance:
@@ -44,6 +53,42 @@ class Allowance:
         self.append_bytes = _bucket(self.append_bytes, quota.append_bytes, now)
         self.appends = _bucket(self.appends, quota.appends, now)
         self.read_bytes = _bucket(self.read_bytes, quota.read_bytes, now)
+
+    def portions(self, messages: Sequence[Message], now: float) -> list[list[Message]]:
+        """Return the messages, their appends in portions that are to be admitted one by one; there
+        is one portion if the buckets have enough for all."""
+        limits = [
+            (kind, bucket)
+            for kind, bucket in enumerate((self.appends, self.append_bytes))
+            if bucket is not None
+        ]
+        if not limits:
+            return [[*messages]]
+        totals = [sum(each) for each in zip(*map(append_cost, messages), strict=True)]
+        if all(bucket.has(totals[kind], now) for kind, bucket in limits):
+            return [[*messages]]
+        portions: list[list[Message]] = [[]]
+        steps = np.array([max(1, int(each.rate * PORTION_SECONDS)) for _, each in limits])
+        begun, last = np.zeros(len(limits), np.int64), np.zeros(len(limits), np.int64)
+        for message in messages:
+            if type(message) is not AppendBatch:
+                portions[-1].append(message)
+                continue
+            sizes = _costs(message.appends)[:, [kind for kind, _ in limits]]
+            ends = begun + np.cumsum(sizes, axis=0)
+            # A portion has the appends that begin within the same step of each limit.
+            numbers = (ends - sizes) // steps
+            is_next = (np.diff(numbers, axis=0, prepend=last[np.newaxis]) != 0).any(axis=1)
+            begun, last = ends[-1], numbers[-1]
+            places = np.flatnonzero(is_next[1:]) + 1
+            first = message.request_id
+            parts = message.appends.split(places.tolist())
+            for start, part in zip((0, *places.tolist()), parts, strict=True):
+                if start or is_next[0]:
+                    portions.append([])
+                number = first.sequence_number + start
+                portions[-1].append(AppendBatch(first._replace(sequence_number=number), part))
+        return portions
 
     def is_untouched(self, now: float) -> bool:
         """Whether a new allowance would be the same."""
@@ -127,3 +172,11 @@ def append_cost(message: Message) -> tuple[int, int]:
     appends = message.appends
     data_bytes = sum(map(len, appends.bodies.data))
     return appends.headers.size, data_bytes + LOCK_HASH_BYTES * appends.lock_hashes.size
+
+
+def _costs(appends: AppendColumns) -> NDArray[np.int64]:
+    """Return the same of each append, in a row."""
+    costs = np.ones((len(appends), 2), np.int64)
+    costs[:, 1] = [*map(len, appends.bodies.data)]
+    costs[:, 1] += LOCK_HASH_BYTES * appends.lock_counts.sum(axis=1, dtype=np.int64)
+    return costs

@@ -8,7 +8,7 @@ Decides nothing: `Allowances` do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -68,6 +68,12 @@ class Throttle(Generic[C]):
     def throttled(self) -> tuple[tuple[tuple[str], float], ...]:
         """Return the seconds waited, by principal."""
         return self._allowances.throttled()
+
+    def portions(self, client: C, messages: Sequence[Message]) -> Sequence[Sequence[Message]]:
+        """Return the messages in portions: `lets` is asked for each, one after the other."""
+        if not messages or not self.has_quotas or (allowance := self._allowance(client)) is None:
+            return (messages,)
+        return allowance.portions(messages, self._clock.now())
 
     async def lets(self, client: C, messages: Iterable[Message]) -> bool:
         """Return once the quota allows the appends among `messages`; False: the connection was

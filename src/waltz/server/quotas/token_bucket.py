@@ -17,7 +17,7 @@ class TokenBucket:
     """See the module. `rate` is in tokens per second."""
 
     def __init__(self, rate: int, now: float) -> None:
-        self._rate = rate
+        self.rate = rate
         self._level = rate * BURST_SECONDS
         """Tokens given and not reserved; below 0: reserved and not given."""
         self._reserved = 0
@@ -30,24 +30,29 @@ class TokenBucket:
         self._reserved += amount
         return self._reserved
 
+    def has(self, amount: int, now: float) -> bool:
+        """Whether a taker of the amount would be admitted at once."""
+        self._fill(now)
+        return self._level >= amount
+
     def wait_seconds(self, position: int, now: float) -> float:
         """Return the time until the taker at this position is admitted; 0: it is."""
         self._fill(now)
         missing = self._reserved - position + self._level
-        return 0.0 if missing >= 0 else -missing / self._rate
+        return 0.0 if missing >= 0 else -missing / self.rate
 
     def change_rate(self, rate: int, now: float) -> None:
         """Those who wait go on waiting at the new rate."""
         self._fill(now)
-        self._rate = rate
+        self.rate = rate
         self._level = min(self._level, rate * BURST_SECONDS)
 
     def is_full(self, now: float) -> bool:
         """Whether the bucket is as a new one: forgetting it gives nobody anything."""
         self._fill(now)
-        return self._level >= self._rate * BURST_SECONDS
+        return self._level >= self.rate * BURST_SECONDS
 
     def _fill(self, now: float) -> None:
-        given = self._rate * max(0.0, now - self._at)
-        self._level = min(self._level + given, self._rate * BURST_SECONDS)
+        given = self.rate * max(0.0, now - self._at)
+        self._level = min(self._level + given, self.rate * BURST_SECONDS)
         self._at = max(self._at, now)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, cast
 
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
-from waltz.errors import UnavailableError, WaltzError
+from waltz.errors import PermissionDeniedError, UnavailableError, WaltzError
 from waltz.host import Coordinator, Disk, Host
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns
@@ -136,6 +136,7 @@ class SimulatedClient:
         self.application.history.abandon(self.application.name, ContextVerdict.LOST)
         self._of_last_life, self._intents = self._intents[-ASKED_AGAIN_MAX:], []
         self._transferring.clear()
+        self._field.progress.set()  # transfers have no context open between their two
 
     async def main(self, host: Host) -> None:
         """Run one process of the client."""
@@ -323,10 +324,14 @@ class SimulatedClient:
     async def _follow(self, reader: AsyncLogReader, partition_id: PartitionId) -> None:
         while True:
             first = self.application.get_client_high_water_mark(partition_id) + 1
-            with suppress(UnavailableError):  # nothing has come for a while
+            try:
                 async for columns in reader.follow(partition_id, first):
                     for fed in fed_in(columns):
                         self.application.take(partition_id, fed)
+            except UnavailableError:  # nothing has come for a while
+                pass
+            except PermissionDeniedError:
+                await asyncio.sleep(LOOK_SECONDS)
 
 
 def fed_in(columns: TransactionColumns) -> list[FedRecord]:

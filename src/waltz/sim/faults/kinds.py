@@ -220,6 +220,21 @@ class AddedPartitions(Moment):
     """Per operator that dies, the seconds until then."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedPolicy(Moment):
+    """A policy that denies partitions to every client is stored in the coordinator, and after a
+    while one that grants everything. Servers follow it in runs that have such a fault."""
+
+    denied: tuple[int, ...]
+    """Partitions."""
+
+    appends_only: bool
+    """Whether they may still be read."""
+
+    seconds: float
+    """Seconds until everything is granted again."""
+
+
 # Clocks
 
 
@@ -389,13 +404,14 @@ KINDS: tuple[type[Moment], ...] = (
     SessionLoss, CoordinatorOutage, CoordinatorSlowness, LostAnswers, ForeignWrites,
     SetBack, Rebuilt, PutBack,
     Forgery,
-    Reassignment, AddedPartitions,
+    Reassignment, AddedPartitions, ChangedPolicy,
     ClockJump, ClockDrift,
     SlowDisk, DiskFailure, BitFlips, FullDisk, LostDisk, OldDisk, LostFiles,
 )  # fmt: skip
 
 Fault: TypeAlias = (
     AddedPartitions
+    | ChangedPolicy
     | Crash
     | Stop
     | Pause
@@ -452,6 +468,8 @@ def count_of(fault: Fault) -> int:
             return fault.count
         case BitFlips():
             return len(fault.places)
+        case ChangedPolicy():
+            return len(fault.denied)
         case Forgery():
             return 1 + len(fault.storages)
         case _:

@@ -39,6 +39,7 @@ from waltz.sim.faults.drawing import (
     span_seconds,
 )
 from waltz.sim.faults.kinds import (
+    ChangedPolicy,
     ClockDrift,
     ClockJump,
     CoordinatorOutage,
@@ -301,6 +302,41 @@ def put_back(random: Random, stage: FaultStage) -> Sequence[Fault]:
     return faults
 
 
+def changing_policy(random: Random, stage: FaultStage) -> Sequence[Fault]:
+    """Partitions are denied to every client for a while, once to three times, while servers and
+    clients die and lose each other, and the coordinator is slow now and then."""
+    faults: list[Fault] = []
+    for moment in moments(random, stage, 3):
+        partitions = range(stage.partition_count)
+        faults.append(
+            ChangedPolicy(
+                progress=moment,
+                delay_seconds=delay_seconds(random),
+                denied=tuple(sorted(random.sample(partitions, random.randint(1, len(partitions))))),
+                appends_only=random.random() < 0.5,
+                seconds=random.choice((1.0, 10.0, 100.0)) * random.random(),
+            )
+        )
+        for _ in range(random.randint(0, 3)):
+            within = random.choice((0.1, 1.0, 10.0))
+            other: Fault
+            match random.randrange(4):
+                case 0:
+                    other = crash(random, moment, [random.choice(stage.servers)])
+                case 1:
+                    other = crash(random, moment, some(random, stage.clients), power_lost=False)
+                case 2:
+                    other = SessionLoss(progress=moment, name=random.choice(stage.servers))
+                case _:
+                    other = CoordinatorSlowness(
+                        progress=moment,
+                        seconds=span_seconds(random),
+                        slowest_seconds=random.choice((0.1, 1.0)),
+                    )
+            faults.append(replace(other, delay_seconds=random.uniform(0.0, within)))
+    return faults
+
+
 def moving_partitions(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """Servers lose their sessions over and over, so that partitions move back and forth, while all
     processes learn of it late: the server that is asked may be a previous owner, and what a client
@@ -540,4 +576,5 @@ PLANS: Final[dict[str, Plan]] = {
     "set_back": Plan(set_back, overlapping=True),
     "rebuilt_coordinator": Plan(rebuilt_coordinator, overlapping=True),
     "put_back": Plan(put_back, overlapping=True, server_count_min=2),
+    "changing_policy": Plan(changing_policy, overlapping=True),
 }

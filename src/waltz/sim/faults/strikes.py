@@ -42,6 +42,7 @@ from waltz.sim.faults.growth_strikes import add_as_operators
 from waltz.sim.faults.kinds import (
     AddedPartitions,
     BitFlips,
+    ChangedPolicy,
     ClockDrift,
     ClockJump,
     CoordinatorOutage,
@@ -74,6 +75,7 @@ from waltz.sim.faults.kinds import (
 )
 from waltz.sim.faults.network_strikes import NetworkStrikes, StrikeRecord
 from waltz.sim.faults.placement_strikes import Act, reassign
+from waltz.sim.faults.policy_strikes import change_policy
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Site, Sites
 
@@ -100,9 +102,14 @@ class Strikes:
     """Faults of one run, on its machines."""
 
     def __init__(
-        self, sites: Sites, is_outdated: Callable[[str, SimulatedDisk], bool] = lambda *_: True
+        self,
+        sites: Sites,
+        is_outdated: Callable[[str, SimulatedDisk], bool] = lambda *_: True,
+        partition_count: Callable[[], int] = lambda: 1,
     ) -> None:
-        """`is_outdated`: whether the cluster can tell that a machine's disk is an old one."""
+        """`is_outdated`: whether the cluster can tell that a machine's disk is an old one.
+        `partition_count` returns the present number of the cluster's partitions."""
+        self._partition_count = partition_count
         self._is_outdated = is_outdated
         self._sites = sites
         self.record = StrikeRecord(sites)
@@ -153,6 +160,10 @@ class Strikes:
                 self.record.struck(fault, fault.to)
                 await add_as_operators(fault, self._operate_for)
                 self.record.note("added", fault.to)
+            case ChangedPolicy():
+                self.record.struck(fault, *fault.denied)
+                count = self._partition_count()
+                await change_policy(fault, count, self._operate_for, self.record.note)
             case ClockJump() | ClockDrift():
                 await self._strike_clocks(fault)
             case (
