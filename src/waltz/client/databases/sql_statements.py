@@ -155,10 +155,11 @@ def forbidden_statement(statement: str, dialect: str) -> str | None:
     return None
 
 
-def not_allowed(what: str) -> LocalProtocolError:
-    """Return the error for `what`, which an application may not do while it applies."""
+def not_allowed(what: str, savepoints: str = "begin_nested") -> LocalProtocolError:
+    """Return the error for `what`, which an application may not do while it applies. `savepoints`:
+    what its library calls them."""
     return LocalProtocolError(
         f"{what} is not allowed while transactions are applied: the high-water mark moves in"
         " the same database transaction, which is committed by the caller; savepoints"
-        " are allowed"
+        f" ({savepoints}) are allowed"
     )
