@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,12 @@ import sqlalchemy as sql
 from django import db
 from django.db import connections, transaction
 
-from tests.client import sql_processes, test_sql_callbacks, test_sql_callbacks_failures
+from tests.client import (
+    sql_processes,
+    test_sql_callbacks,
+    test_sql_callbacks_failures,
+    test_sql_tables,
+)
 from tests.client.conftest import OpenEngine
 from tests.client.sql_applications import P0, rows, transactions
 from tests.client.sql_processes import apply_in_the_end
@@ -25,6 +31,7 @@ from waltz.client.databases.sql_tables import RETRY, ParkedTable
 from waltz.client.transaction import Transaction
 from waltz.errors import ConfigurationError, HistoryChangedError, LocalProtocolError, PostponedError
 from waltz.ext.django.django_callbacks import DjangoMarks
+from waltz.ext.django.models import HighWaterMark
 from waltz.testing import InMemoryCluster
 
 WITH_AN_ENGINE = [
@@ -57,7 +64,7 @@ def named(test: Callable[..., None]) -> str:
 def on_django(monkeypatch: pytest.MonkeyPatch, engine: sql.Engine) -> None:
     """Let the tests of SqlCallbacks make DjangoCallbacks."""
     modules: Sequence[ModuleType] = (
-        test_sql_callbacks, test_sql_callbacks_failures, sql_processes,
+        test_sql_callbacks, test_sql_callbacks_failures, test_sql_tables, sql_processes,
     )  # fmt: skip
     for module in modules:
         for name, what in (
@@ -172,6 +179,80 @@ def test_what_waits_for_the_commit_runs_once_after_it(engine: sql.Engine) -> Non
         callbacks.apply_transactions(transactions(0, 2))
     callbacks.apply_transactions(transactions(0, 2))
     assert ran == [[0, 1]]
+
+
+def test_an_error_after_the_commit_is_logged_and_no_failure_to_apply(
+    engine: sql.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("the mail was not sent")
+
+    callbacks = DjangoApplying(
+        engine, also=lambda _: transaction.on_commit(fail, using=alias_of(engine.url))
+    )
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.apply_transactions(transactions(0, 2))
+    callbacks.apply_transactions(transactions(2, 3))
+    assert rows(engine) == [0, 1, 2]
+    assert "after_commit_failed error=ValueError('the mail was not sent')" in caplog.text
+
+
+def test_a_database_that_commits_only_by_hand_is_refused(engine: sql.Engine) -> None:
+    """With AUTOCOMMIT False the end of atomic() commits nothing."""
+    callbacks = DjangoApplying(engine)
+    settings = connections[alias_of(engine.url)].settings_dict
+    settings["AUTOCOMMIT"] = False
+    try:
+        with pytest.raises(ConfigurationError, match="AUTOCOMMIT False"):
+            callbacks.get_client_high_water_mark(P0)
+    finally:
+        settings["AUTOCOMMIT"] = True
+
+
+def test_changes_of_another_database_are_refused_and_reading_it_is_not(
+    engine: sql.Engine, tmp_path: Path
+) -> None:
+    other = sql.make_url(f"sqlite:///{tmp_path / 'other.db'}")
+    migrate(other)
+
+    def read(_: OnDjango) -> None:
+        assert not HighWaterMark.objects.using(alias_of(other)).exists()
+
+    def change(_: OnDjango) -> None:
+        HighWaterMark.objects.using(alias_of(other)).create(partition_id=1, high_water_mark=1)
+
+    for also in (read, change):
+        callbacks = DjangoApplying(engine, also=also)
+        callbacks.get_client_high_water_mark(P0)
+        if also is read:
+            callbacks.apply_transactions(transactions(0, 2))
+        else:
+            with pytest.raises(LocalProtocolError, match="in the database .*other.db"):
+                callbacks.apply_transactions(transactions(2, 4))
+    read(callbacks.connection)
+    assert rows(engine) == [0, 1]
+
+
+def test_statements_that_are_no_strings_are_looked_at(engine: sql.Engine) -> None:
+    """PM-56."""
+    if engine.dialect.name != "postgresql":
+        pytest.skip("the driver takes strings only")
+    from psycopg.sql import SQL
+
+    for statement in (b"COMMIT", SQL("COMMIT")):
+        callbacks = DjangoApplying(
+            engine,
+            also=lambda connection, statement=statement: connection.exec_driver_sql(statement),  # type: ignore[misc]
+        )
+        callbacks.get_client_high_water_mark(P0)
+        with pytest.raises(LocalProtocolError, match=r"savepoints \(atomic\) are allowed"):
+            callbacks.apply_transactions(transactions(0, 2))
+    assert rows(engine) == []
+
+
+def test_a_parked_transaction_that_an_error_has_ended_stays_parked(engine: sql.Engine) -> None:
+    """PM-38: as with SqlCallbacks."""
+    test_sql_tables.test_a_parked_transaction_that_an_error_has_ended_stays_parked(engine)
 
 
 def test_a_database_without_the_tables_is_told_what_to_run(engine: sql.Engine) -> None:

@@ -311,6 +311,16 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
                 " errors of the database may be caught around a savepoint only"
             )
 
+    def _check_unparked(self, partition_id: int, number: int, *, is_parked: bool) -> None:
+        """As `_check_outlived`, for a transaction that was parked, and that the database
+        transaction has deleted from the table. Raises LocalProtocolError."""
+        if is_parked:
+            raise LocalProtocolError(
+                f"the database transaction of {type(self).__name__}.apply did not outlive it:"
+                f" transaction {number} of partition {partition_id} stays parked; errors of the"
+                " database may be caught around a savepoint only"
+            )
+
     def _has_failed(self, error: Exception) -> bool:
         """Return whether `error` says that an error was caught without a savepoint before."""
         return getattr(self._driver_error(error), "sqlstate", None) == FAILED_STATE

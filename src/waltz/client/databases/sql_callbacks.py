@@ -154,7 +154,29 @@ class SqlCallbacks(MarkedCallbacks):
             parked.remove(connection, partition_id, transaction_id)
             with connection.guarded():
                 self.apply(connection, [row.transaction()])
+            is_parked = self._is_parked(connection, partition_id, transaction_id)
+            self._check_unparked(partition_id, transaction_id, is_parked=is_parked)
             connection.commit()
+
+    def _is_parked(
+        self, connection: GuardedConnection, partition_id: int, transaction_id: int
+    ) -> bool:
+        """Return whether the row is there, or would be after the rollback of what has failed."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            return bool(
+                self._parked_table().rows(
+                    connection,
+                    partition_id=partition_id,
+                    transaction_id=transaction_id,
+                    with_data=False,
+                )
+            )
+        except DBAPIError as error:
+            if not self._has_failed(error):
+                raise
+            return True
 
     def _reads(self, transaction: Transaction) -> bool:
         return self._keys is not None or self.wants_data(transaction)

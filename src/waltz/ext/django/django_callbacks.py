@@ -6,14 +6,17 @@ what is forbidden in it. The decisions are those of `SqlCallbacks`. Rows PM-50 t
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django import db
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
 
 from waltz.client.databases.database_marks_shell import MarksOfDatabase
 from waltz.client.databases.marked_callbacks import CALLBACK_PATIENCE_SECONDS, MarkedCallbacks
@@ -33,7 +36,13 @@ from waltz.types import (
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 SERIALIZABLE: Final = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+
+CHANGES: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE")
+"""What statements that change rows begin with. The callbacks find mistakes, such as a router that
+sends a model elsewhere, not attacks."""
 
 
 class DjangoCallbacks(MarkedCallbacks):
@@ -42,8 +51,11 @@ class DjangoCallbacks(MarkedCallbacks):
 
     As `SqlCallbacks`, in tables that `manage.py migrate` makes. A subclass has
     `apply(transactions)`, whose changes must go to the database `using`. The database transaction
-    is serializable; `transaction.on_commit` runs after it. Each thread of the client has a
-    connection of its own.
+    is serializable. Each thread of the client has a connection of its own.
+
+    What `apply` gives to `transaction.on_commit` runs after the commit, at most once: it is lost
+    with the process, and with a connection that breaks during the commit. An error of it is logged;
+    the transactions are applied.
     """
 
     def __init__(
@@ -62,9 +74,9 @@ class DjangoCallbacks(MarkedCallbacks):
         """Make the changes of `transactions`, dense and in order.
 
         The caller commits the database transaction; on any error it is rolled back and everything
-        is repeated. A statement that would end it raises LocalProtocolError, and so does
-        `set_rollback`; `transaction.atomic()` makes savepoints in it. The driver's own connection
-        must not be used.
+        is repeated. A statement that would end it raises LocalProtocolError, and so do
+        `set_rollback` and a statement that changes another database; `transaction.atomic()` makes
+        savepoints in it. The driver's own connection must not be used.
         """
 
     def apply_parked(self, partition_id: int, transaction_id: int) -> None:
@@ -77,10 +89,21 @@ class DjangoCallbacks(MarkedCallbacks):
                 raise NotFoundError(
                     f"transaction {transaction_id} of partition {partition_id} is not parked"
                 )
-            self._guarded(lambda: self.apply([_transaction_of(row)]))
+            again = _transaction_of(row)
             parked.delete()
+            self._guarded(lambda: self.apply([again]))
+            self._check_unparked(partition_id, transaction_id, is_parked=self._is_there(parked))
 
         self._in_transaction(change)
+
+    def _is_there(self, parked: QuerySet[ParkedTransaction]) -> bool:
+        """Return whether the rows are there, or would be after the rollback of what has failed."""
+        try:
+            return parked.exists()
+        except db.Error as error:
+            if not self._has_failed(error):
+                raise
+            return True
 
     def _make_ready(self) -> None:
         connection = self._connection()
@@ -183,23 +206,35 @@ class DjangoCallbacks(MarkedCallbacks):
         if connection.vendor == "mysql":
             with connection.cursor() as cursor:
                 cursor.execute(SERIALIZABLE)  # of the next transaction
-        with transaction.atomic(using=self.using, durable=True):
-            if connection.vendor == "postgresql":
-                with connection.cursor() as cursor:
-                    cursor.execute(SERIALIZABLE)
-            return work()
+        done: list[T] = []
+        committed: list[bool] = []
+        try:
+            with transaction.atomic(using=self.using, durable=True):
+                if connection.vendor == "postgresql":
+                    with connection.cursor() as cursor:
+                        cursor.execute(SERIALIZABLE)
+                transaction.on_commit(lambda: committed.append(True), using=self.using)
+                done.append(work())
+        except Exception as error:  # whatever the application has told to run after the commit
+            if not committed:
+                raise
+            logger.error("after_commit_failed error=%r; the changes are committed", error)
+        return done[0]
 
     def _guarded(self, work: Callable[[], object]) -> None:
         """Do `work`, in which statements that end or change the transaction are forbidden. Raises
         LocalProtocolError: something else has ended it."""
         connection = connections[self.using]
-        with connection.execute_wrapper(_check_statement):
+        with ExitStack() as wrappers:
+            for each in connections.all():
+                check = _check_statement if each.alias == self.using else _check_elsewhere
+                wrappers.enter_context(each.execute_wrapper(check))
             work()
         if connection.needs_rollback:
             raise LocalProtocolError(
                 f"the database transaction of {type(self).__name__}.apply would be rolled back:"
                 " set_rollback or close was called in it, or an error was caught that has left"
-                " atomic(savepoint=False); savepoints are allowed"
+                " atomic(savepoint=False); savepoints (atomic) are allowed"
             )
 
     def _connection(self) -> BaseDatabaseWrapper:
@@ -207,6 +242,11 @@ class DjangoCallbacks(MarkedCallbacks):
         than CONN_MAX_AGE. Django does so per request; a thread of the client serves none. With a
         CONN_MAX_AGE of 0 the connection is kept: there would be a new one per statement."""
         connection = connections[self.using]
+        if not connection.settings_dict["AUTOCOMMIT"]:
+            raise ConfigurationError(
+                f"the database {self.using!r} has AUTOCOMMIT False; DjangoCallbacks needs True:"
+                " without it Django commits nothing at the end of atomic()"
+            )
         if connection.errors_occurred or connection.settings_dict["CONN_MAX_AGE"] != 0:
             connection.close_if_unusable_or_obsolete()
         return connection
@@ -262,13 +302,36 @@ def stored_marks(using: str) -> dict[PartitionId, StoredMark]:
 
 
 def _check_statement(
-    execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
     """Run a statement of the application, unless it would end the transaction."""
-    found = forbidden_statement(str(sql), context["connection"].vendor)
+    found = forbidden_statement(_text_of(sql, context), context["connection"].vendor)
     if found is not None:
-        raise not_allowed(found)
+        raise not_allowed(found, "atomic")
     return execute(sql, params, many, context)
+
+
+def _check_elsewhere(
+    execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]
+) -> Any:
+    """Run a statement of the application on another database, unless it would change that."""
+    text = _text_of(sql, context).lstrip()
+    if text[:7].upper().startswith(CHANGES):
+        raise not_allowed(
+            f"the statement {text[:60]!r} in the database {context['connection'].alias!r}, where"
+            " the changes would not be in one database transaction with the mark,",
+            "atomic",
+        )
+    return execute(sql, params, many, context)
+
+
+def _text_of(sql: Any, context: dict[str, Any]) -> str:
+    """Return a statement's text: drivers take bytes, too, and psycopg composed statements."""
+    if isinstance(sql, bytes):
+        return sql.decode(errors="replace")
+    if hasattr(sql, "as_string"):
+        return str(sql.as_string(context["connection"].connection))
+    return str(sql)
 
 
 def _transaction_of(row: ParkedTransaction) -> Transaction:
