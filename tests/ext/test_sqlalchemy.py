@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sql
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, PendingRollbackError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 import waltz
@@ -98,14 +98,42 @@ def test_a_commit_is_a_flush_and_a_savepoint_may_be_rolled_back(engine: sql.Engi
     assert numbers(engine) == [0, 1]
 
 
-@pytest.mark.parametrize("how", ["rollback", "COMMIT"])
+def test_a_flush_that_fails_behind_a_savepoint_ends_nothing(engine: sql.Engine) -> None:
+    def flush(session: Session) -> None:
+        session.flush()
+        session.expunge_all()
+        with pytest.raises(IntegrityError), session.begin_nested():
+            session.add(Note(number=1, text=""))
+
+    applied(Notes(engine, flush), 0, 2)
+    assert numbers(engine) == [0, 1]
+
+
+def test_a_flush_that_fails_without_a_savepoint_applies_nothing(engine: sql.Engine) -> None:
+    def flush(session: Session) -> None:
+        session.flush()
+        session.expunge_all()
+        session.add(Note(number=1, text=""))
+        with pytest.raises(IntegrityError):
+            session.flush()
+
+    with pytest.raises(PendingRollbackError):
+        applied(Notes(engine, flush), 0, 2)
+    assert numbers(engine) == []
+    assert Notes(engine).get_client_high_water_mark(P0) == -1
+
+
+@pytest.mark.parametrize("how", ["rollback", "close", "with", "COMMIT"])
 def test_the_transaction_cannot_be_ended_in_the_session(engine: sql.Engine, how: str) -> None:
     """PM-56: a session that is rolled back would leave the mark moved and the changes not made."""
 
     def end(session: Session) -> None:
         session.flush()
-        if how == "rollback":
-            session.rollback()
+        if how in ("rollback", "close"):
+            getattr(session, how)()
+        elif how == "with":
+            with session:
+                pass
         else:
             session.execute(sql.text(how))
 

@@ -71,21 +71,34 @@ class SessionCallbacks(SqlCallbacks):
 
         The caller flushes the session and commits the database transaction; on any error it is
         rolled back and everything is repeated, in a new session. `session.commit` does no more
-        than flush; `session.rollback` is refused, as it would leave the mark moved and the changes
-        not made: use `session.begin_nested`.
+        than flush; `session.rollback` and `session.close` are refused, as they would leave the mark
+        moved and the changes not made: use `session.begin_nested`.
         """
 
     @final
     def apply(self, connection: Connection, transactions: Sequence[Transaction]) -> None:
         with self._sessions(bind=connection, join_transaction_mode="create_savepoint") as session:
-            rolled_back: list[SessionTransaction] = []
-
-            def note(_: Session, ended: SessionTransaction) -> None:
-                if not ended.nested:
-                    rolled_back.append(ended)
-
-            listen(session, "after_soft_rollback", note)
+            ends = _Ends(session)
             self.apply_in_session(session, transactions)
-            if rolled_back:
-                raise not_allowed("session.rollback()")
+            if ends.without_commit:
+                raise not_allowed("session.rollback() or session.close()")
             session.commit()
+
+
+class _Ends:
+    """Counts the ends of a session's outermost transactions that were no commits: rollbacks, and
+    what `close` and `with session:` drop. A flush that fails ends an inner transaction only."""
+
+    def __init__(self, session: Session) -> None:
+        self.without_commit = 0
+        self._has_committed = False
+        listen(session, "after_commit", self._note_commit)
+        listen(session, "after_transaction_end", self._note_end)
+
+    def _note_commit(self, _: Session) -> None:
+        self._has_committed = True
+
+    def _note_end(self, _: Session, ended: SessionTransaction) -> None:
+        if ended.parent is None and not self._has_committed:
+            self.without_commit += 1
+        self._has_committed = False
