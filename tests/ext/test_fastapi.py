@@ -18,7 +18,8 @@ from tests.client.telling_servers import TellingServer, topology_of
 from tests.client.test_token_middleware_shell import ask
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.errors import ClientClosedError, ConfigurationError, UnavailableError
-from waltz.ext.fastapi import UNREACHABLE, WorkerClient
+from waltz.ext.fastapi import WorkerClient
+from waltz.ext.unfinished import UNFINISHED
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_a_worker_that_starts_while_the_cluster_is_away_answers_until_it_is_back
         async with app.router.lifespan_context(app):
             status, headers, text = await ask(app, "/add", method="POST")
             assert (status, headers["retry-after"]) == (503, "1")
-            assert json.loads(text) == {"detail": UNREACHABLE}
+            assert json.loads(text) == {"detail": UNFINISHED}
             token = str(waltz.ConsistencyToken.of(topology_key(topology), {0: 0}))
             assert (await ask(app, "/health", token))[0] == 503, "nobody knows"
             await until(lambda: log.health()["error"] is not None)
@@ -187,10 +188,10 @@ def test_a_call_that_cannot_reach_the_log_is_answered_and_tells_no_address(
         app = site(worker(server))
         for kind in ("away", "closed"):
             status, headers, text = await ask(app, f"/fail/{kind}")
-            assert (status, headers["retry-after"], text) == (503, "1", f"{UNREACHABLE}\n")
+            assert (status, headers["retry-after"], text) == (503, "1", f"{UNFINISHED}\n")
 
     run(work)
-    assert "log_unreachable path=/fail/away error=UnavailableError" in caplog.text
+    assert "request_unfinished path=/fail/away error=UnavailableError" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no"), ValueError("no")])
@@ -217,9 +218,10 @@ def test_a_client_that_has_ended_is_not_said_to_be_open(server: TellingServer) -
             await until(lambda: log._client is not None)
             client = log._client
             assert client is not None
+            log._wait_seconds = 3_600.0
             await client.close()
             status, known = await health(app)
             assert (status, known["state"]) == (503, "ended")
-            assert (await ask(app, "/add", method="POST"))[0] == 503
+            assert (await ask(app, "/add", method="POST"))[0] == 503, "there is nothing to wait for"
 
     run(work)

@@ -18,7 +18,8 @@ from tests.ext.django_project import DjangoApplying, alias_of, migrate
 from waltz.client.consistency_token import ConsistencyToken
 from waltz.client.token_middleware_shell import WAITING_MAX
 from waltz.errors import ClientClosedError, UnavailableError
-from waltz.ext.django.middleware import UNREACHABLE, TokenMiddleware
+from waltz.ext.django.middleware import TokenMiddleware
+from waltz.ext.unfinished import UNFINISHED
 from waltz.types import NOTHING
 
 HISTORY = UUID(int=5)
@@ -129,7 +130,7 @@ def test_a_view_that_cannot_reach_the_log_is_answered_and_tells_no_address(
     for error in (UnavailableError("at 10.0.0.1"), ClientClosedError("at 10.0.0.1")):
         found = made.process_exception(request, error)
         assert found is not None
-        assert (found.status_code, found.content.decode()) == (503, UNREACHABLE)
+        assert (found.status_code, found.content.decode()) == (503, f"{UNFINISHED}\n")
     assert made.process_exception(request, ValueError("the view's own")) is None
-    assert "log_unreachable" in caplog.text
+    assert "request_unfinished" in caplog.text
     assert alias_of(sql.make_url("sqlite:///x")) != callbacks.using

@@ -16,7 +16,7 @@ from tests.client.test_forks import in_child
 from tests.clusters import ROOT, wait_until
 from tests.ext import django_project  # noqa: F401
 from waltz.client.applying.callbacks import NoCallbacks
-from waltz.errors import ConfigurationError, OperationTimeoutError, UnavailableError
+from waltz.errors import ConfigurationError, UnavailableError
 from waltz.ext.django import process_client
 from waltz.ext.django.process_client import ProcessClient, WaltzSettings, settings_of_waltz
 
@@ -109,10 +109,27 @@ def test_a_thread_waits_a_bounded_time_for_another_that_opens(
     thread = Thread(target=process.client)
     thread.start()
     is_opening.wait()
-    with pytest.raises(OperationTimeoutError, match="another thread has been opening"):
+    with pytest.raises(UnavailableError, match="another thread has been opening") as raised:
         process.client()
+    assert not raised.value.may_be_written
     may_open.set()
     thread.join()
+    process.close()
+
+
+def test_a_client_that_has_ended_by_itself_is_closed_and_replaced(
+    server: TellingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = process_of(server)
+    first = process.client()
+    first._thread.call(first._there.close())  # its thread is still there
+    assert first.is_closed
+    assert first._thread._thread.is_alive()
+    second = process.client()
+    assert second is not first
+    assert not first._thread._thread.is_alive()
+    assert "client_replaced error=" in caplog.text
+    assert second.append(0, b"x") == 0
     process.close()
 
 
@@ -131,7 +148,8 @@ print(log.client().append(0, b"x"))
     wait_until(lambda: not server.connections, "the server still has its connections")
 
 
-def test_settings_are_read_and_mistakes_are_named() -> None:
+def test_settings_are_read_and_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.conf import settings
     from django.test.utils import override_settings
 
     with override_settings(WALTZ={"CLUSTER": "a:1", "OPTIONS": {"name": "x"}}):
@@ -144,3 +162,6 @@ def test_settings_are_read_and_mistakes_are_named() -> None:
     ):
         with override_settings(WALTZ=wrong), pytest.raises(ConfigurationError, match=said):
             settings_of_waltz()
+    monkeypatch.setattr(settings, "DATABASES", {"default": {"AUTOCOMMIT": False}})
+    with pytest.raises(ConfigurationError, match="AUTOCOMMIT False"):
+        settings_of_waltz()

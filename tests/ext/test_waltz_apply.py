@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,11 +35,8 @@ def site_of(folder: Path, cluster: str) -> Site:
 
 
 def texts(site: Site) -> list[str]:
-    program = "from notes.models import Note; print(*Note.objects.values_list('text', flat=True))"
-    done = site.manage("shell", "--no-imports", "--command", program)
-    if done.returncode:
-        done = site.manage("shell", "--command", program)
-    return done.stdout.splitlines()[-1].split()
+    with closing(sqlite3.connect(site.folder / "notes.db", timeout=60)) as database:
+        return [text for (text,) in database.execute("SELECT text FROM notes_note ORDER BY id")]
 
 
 def test_the_log_is_applied_until_a_signal_comes(tmp_path: Path, cluster: RunningCluster) -> None:

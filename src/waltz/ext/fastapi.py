@@ -25,16 +25,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.consistency_token import ConsistencyToken, pauses
-from waltz.client.token_middleware_shell import (
-    RETRY_AFTER_SECONDS,
-    KnowsApplied,
-    TokenMiddleware,
-)
-from waltz.errors import (
-    ClientClosedError,
-    NoNodeError,
-    UnavailableError,
-)
+from waltz.client.token_middleware_shell import KnowsApplied, TokenMiddleware
+from waltz.errors import NoNodeError, UnavailableError
+from waltz.ext.unfinished import RETRY_AFTER, UNFINISHED, UNFINISHED_ERRORS, UNFINISHED_STATUS
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +39,6 @@ OPEN_AGAIN_SECONDS: Final = 1.0
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks whether the client is connected; ages are as exact as that."""
-
-UNREACHABLE: Final = (
-    "the log could not be reached in time; repeat the request, with its idempotency key if it has"
-    " one"
-)
-RETRY_AFTER: Final = {"retry-after": str(RETRY_AFTER_SECONDS)}
 
 
 class WorkerClient:
@@ -87,11 +74,11 @@ class WorkerClient:
         health_path: str | None = "/health",
     ) -> None:
         """Add to `app` the middleware for tokens, which asks `marks`, by default this client; the
-        answer 503 to requests that raise UnavailableError or ClientClosedError; and the route
-        `health_path`, unless it is None."""
+        answer 503 to requests that raise UnavailableError or ClientClosedError, which says that the
+        request may have taken effect; and the route `health_path`, unless it is None."""
         app.add_middleware(TokenMiddleware, marks=marks or self, wait_seconds=token_wait_seconds)
-        app.add_exception_handler(UnavailableError, _unreachable)
-        app.add_exception_handler(ClientClosedError, _unreachable)
+        for kind in UNFINISHED_ERRORS:
+            app.add_exception_handler(kind, _unfinished)
         if health_path is not None:
             app.add_route(health_path, self.answer_health, methods=["GET"])
 
@@ -126,10 +113,10 @@ class WorkerClient:
         Retry-After. An append may still find the cluster gone: give it `timeout_seconds`.
         """
         if not self._is_connected():
-            await self._until(self._is_connected)
+            await self._until(lambda: self._is_connected() or self._is_over())
         client = self._client
         if client is None or not self._is_connected():
-            raise HTTPException(503, UNREACHABLE, RETRY_AFTER)
+            raise HTTPException(UNFINISHED_STATUS, UNFINISHED, RETRY_AFTER)
         return client
 
     def has_applied(self, token: ConsistencyToken) -> bool:
@@ -186,6 +173,10 @@ class WorkerClient:
         self._connected_at = time.monotonic()
         return True
 
+    def _is_over(self) -> bool:
+        """Return whether no request need wait: this process will not have a client any more."""
+        return self._has_ended or (self._client is not None and self._client.is_closed)
+
     def _unconnected_seconds(self) -> float | None:
         if self._is_connected():
             return 0.0
@@ -224,6 +215,6 @@ class WorkerClient:
             await asyncio.sleep(min(pause, left))
 
 
-async def _unreachable(request: Request, error: Exception) -> Response:
-    logger.warning("log_unreachable path=%s error=%r", request.url.path, error)
-    return PlainTextResponse(f"{UNREACHABLE}\n", 503, RETRY_AFTER)
+async def _unfinished(request: Request, error: Exception) -> Response:
+    logger.warning("request_unfinished path=%s error=%r", request.url.path, error)
+    return PlainTextResponse(f"{UNFINISHED}\n", UNFINISHED_STATUS, RETRY_AFTER)

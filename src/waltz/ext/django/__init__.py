@@ -32,7 +32,8 @@ __all__ = ["client", "close", "give_token"]
 
 
 def client() -> WaltzClient:
-    """Return the client of this process; the first call opens it, also in a forked process.
+    """Return the client of this process; the first call opens it, also in a forked process, and one
+    that follows the end of the client by itself opens another.
 
     Raises UnavailableError: the cluster does not answer, or is not there, which is tried again a
     second later at the earliest; ConfigurationError, and whatever the callbacks of the settings raise.

@@ -1,7 +1,7 @@
 """Lets the users of a Django project read what they have written, and bounds how long they wait.
 
 Owns the header `Waltz-Token` on its way through a request, under WSGI and ASGI, and the answer to a
-request for which the log cannot be reached.
+request that the log has not served in time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -20,28 +20,17 @@ from waltz.client.consistency_token import ConsistencyToken, pauses
 from waltz.client.token_middleware_shell import (
     GIVEN,
     HEADER,
-    RETRY_AFTER_SECONDS,
     TOO_EARLY,
     WAITING_MAX,
     status_of,
     together,
 )
-from waltz.errors import (
-    ClientClosedError,
-    OperationTimeoutError,
-    UnavailableError,
-    WaltzError,
-)
+from waltz.errors import OperationTimeoutError, WaltzError
 from waltz.ext.django.django_callbacks import DjangoMarks
 from waltz.ext.django.process_client import settings_of_waltz
+from waltz.ext.unfinished import RETRY_AFTER, UNFINISHED, UNFINISHED_ERRORS, UNFINISHED_STATUS
 
 logger = logging.getLogger(__name__)
-
-UNREACHABLE: Final = (
-    "the log could not be reached in time; repeat the request, with its idempotency key if it has"
-    " one\n"
-)
-RETRY_AFTER: Final = {"Retry-After": str(RETRY_AFTER_SECONDS)}
 
 
 class TokenMiddleware:
@@ -50,7 +39,8 @@ class TokenMiddleware:
     A request with the header `Waltz-Token` waits until the database `MARKS` has what the token
     names, at most `TOKEN_WAIT_SECONDS`; a thread of the server waits with it, unless the project
     runs under ASGI and all its middleware is asynchronous. A request whose view raises
-    UnavailableError or ClientClosedError is answered with 503 and Retry-After.
+    UnavailableError or ClientClosedError is answered with 503 and Retry-After: it may have taken
+    effect.
     """
 
     sync_capable = True
@@ -120,17 +110,21 @@ class TokenMiddleware:
             self._room.release()
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Answer for a view that could not reach the log."""
-        if not isinstance(error, UnavailableError | ClientClosedError):
+        """Answer for a view with which the log has not done in time what it needs."""
+        if not isinstance(error, UNFINISHED_ERRORS):
             return None
-        logger.warning("log_unreachable path=%s error=%r", request.path, error)
-        return HttpResponse(UNREACHABLE, status=503, headers=RETRY_AFTER, content_type="text/plain")
+        logger.warning("request_unfinished path=%s error=%r", request.path, error)
+        return _text(UNFINISHED, UNFINISHED_STATUS, RETRY_AFTER)
 
 
 def _refusal(error: WaltzError) -> HttpResponse:
     if isinstance(error, OperationTimeoutError):
-        return HttpResponse(TOO_EARLY, status=425, headers=RETRY_AFTER, content_type="text/plain")
-    return HttpResponse(f"{error}\n", status=status_of(error), content_type="text/plain")
+        return _text(TOO_EARLY.rstrip(), 425, RETRY_AFTER)
+    return _text(str(error), status_of(error), {})
+
+
+def _text(text: str, status: int, headers: Mapping[str, str]) -> HttpResponse:
+    return HttpResponse(f"{text}\n", status=status, headers=headers, content_type="text/plain")
 
 
 def _with_token(

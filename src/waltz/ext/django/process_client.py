@@ -6,6 +6,7 @@ the project before it forks its workers: a client that the parent has opened sta
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -20,10 +21,11 @@ import waltz
 from waltz.errors import (
     ConfigurationError,
     NoNodeError,
-    OperationTimeoutError,
     UnavailableError,
     WaltzError,
 )
+
+logger = logging.getLogger(__name__)
 
 OPENING_SECONDS_MAX: Final = 5.0
 """Seconds that opening the client waits for the cluster, if the options do not say."""
@@ -65,6 +67,11 @@ def settings_of_waltz() -> WaltzSettings:
             f"the setting WALTZ names the database {alias!r} in MARKS; DATABASES has"
             f" {', '.join(settings.DATABASES)}"
         )
+    if not settings.DATABASES[alias].get("AUTOCOMMIT", True):
+        raise ConfigurationError(
+            f"the database {alias!r}, which MARKS of the setting WALTZ names, has AUTOCOMMIT False;"
+            " Waltz needs True: without it a thread sees no mark that moves after its first look"
+        )
     return WaltzSettings(**{name.lower(): value for name, value in found.items()})
 
 
@@ -96,7 +103,7 @@ class ProcessClient:
         if found is not None and not found.is_closed:
             return found
         if not self._lock.acquire(timeout=OPENING_SECONDS_MAX):
-            raise OperationTimeoutError(
+            raise UnavailableError(
                 f"another thread has been opening the client for {OPENING_SECONDS_MAX} s"
             )
         try:
@@ -105,8 +112,13 @@ class ProcessClient:
             self._lock.release()
 
     def _opened(self) -> waltz.WaltzClient:
-        if self._client is not None and not self._client.is_closed:
-            return self._client
+        found = self._client
+        if found is not None:
+            if not found.is_closed:
+                return found
+            logger.warning("client_replaced error=%r", found.engine.error)
+            self._client = None
+            found.close()  # it has a thread as yet
         failure = self._failure
         if failure is not None and time.monotonic() < self._failed_at + REOPEN_SECONDS:
             raise UnavailableError(f"the client could not be opened just now: {failure}")
