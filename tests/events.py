@@ -224,8 +224,8 @@ MEANINGS: Final[dict[str, str]] = {
     "replicas_unknown": "The storage nodes could not be read from the coordinator.",
     "request_denied": "The policy does not allow a request; it was refused, or its connection"
     " was ended.",
-    "request_unfinished": "A request of a web application was answered with 503: it was not finished"
-    " in time, and may have taken effect.",
+    "request_unfinished": "A request of a web application was answered with 503: it was not"
+    " finished in time, and may have taken effect.",
     "request_would_be_denied": "The policy only observes: a request that it does not"
     " allow was served.",
     "requests_dropped": "Requests of stale connections or generations were dropped.",

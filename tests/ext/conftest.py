@@ -10,6 +10,7 @@ import sqlalchemy as sql
 
 from tests.client.conftest import engine, open_engine, servers
 from tests.databases import DatabaseServer
+from tests.ext.sites import make_sites
 
 __all__ = ["database", "engine", "open_engine", "servers"]
 
@@ -24,3 +25,11 @@ def database(
     if request.param == "sqlite":
         return sql.make_url(f"sqlite:///{tmp_path / 'app.db'}")
     return servers(request.param).empty_database()
+
+
+@pytest.fixture(scope="session")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the applications of the page, to be copied."""
+    folder = tmp_path_factory.mktemp("sites")
+    make_sites(folder)
+    return folder

@@ -23,48 +23,29 @@ from random import Random
 from tests.clusters import ROOT, wait_until
 from tests.http_asking import Reply
 
-PAGE = ROOT / "docs" / "frameworks.md"
-PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-FASTAPI, SETTINGS, CALLBACKS, VIEWS, SESSIONS = PROGRAMS
+PAGE = (ROOT / "docs" / "frameworks.md").read_text()
+PROGRAMS = dict(re.findall(r"```python\n# ([\w/]+\.py)[^\n]*\n(.*?)```", PAGE, re.DOTALL))
+"""The files of the page by their names."""
+FASTAPI = "notes_api.py"
+SETTINGS = "notes_site/settings.py"
+SESSIONS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[-1]
+COMMANDS = [
+    command.partition("    ")[0]
+    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+]
+"""What the page has its reader type, in its order."""
+MAKES_PROJECT = ("django-admin startproject", "python manage.py startapp")
+MAKES_TABLES = ("python manage.py makemigrations", "python manage.py migrate")
 EXIT_SECONDS_MAX = 60.0
 """No server may take longer to end than this: the end must not wait for anything."""
 
 SETTINGS_AROUND = """
-import os
-SECRET_KEY = "of the tests"
-DEBUG = False
-ALLOWED_HOSTS = ["*"]
-ROOT_URLCONF = "site_urls"
-USE_TZ = True
-WSGI_APPLICATION = "site_wsgi.application"
 DATABASES = {"default": {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": os.environ["NOTES_DATABASE"].removeprefix("sqlite:///").partition("?")[0],
     "OPTIONS": {"timeout": 60, "init_command": "PRAGMA journal_mode=WAL"},
 }}
-"""
-MODELS = """
-from django.db import models
-
-class Note(models.Model):
-    id = models.BigIntegerField(primary_key=True)
-    text = models.CharField(max_length=200)
-"""
-URLS = """
-from django.urls import path
-from notes import views
-
-urlpatterns = [path("notes", views.add), path("notes/<int:number>", views.show)]
-"""
-WSGI = """
-from django.core.wsgi import get_wsgi_application
-application = get_wsgi_application()
-"""
-ASGI = WSGI.replace("wsgi", "asgi")
-MANAGE = """
-import sys
-from django.core.management import execute_from_command_line
-execute_from_command_line(sys.argv)
 """
 
 UVICORN = ("-m", "uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning")
@@ -79,30 +60,38 @@ SERVERS: Mapping[str, Sequence[str]] = {
     "uvicorn reload": (*UVICORN, "--reload", "notes_api:app"),
     "gunicorn": (*GUNICORN, *UVICORN_WORKER, "notes_api:app"),
     "gunicorn preload": (*GUNICORN, *UVICORN_WORKER, "--preload", "notes_api:app"),
-    "django gunicorn": (*GUNICORN, *THREADS, "site_wsgi:application"),
-    "django gunicorn preload": (*GUNICORN, *THREADS, "--preload", "site_wsgi:application"),
-    "django uvicorn": (*UVICORN, "--workers", "2", "--lifespan", "off", "site_asgi:application"),
+    "django gunicorn": (*GUNICORN, *THREADS, "notes_site.wsgi"),
+    "django gunicorn preload": (*GUNICORN, *THREADS, "--preload", "notes_site.wsgi"),
+    "django uvicorn": (
+        *UVICORN,
+        "--workers",
+        "2",
+        "--lifespan",
+        "off",
+        "notes_site.asgi:application",
+    ),
     "django runserver": ("manage.py", "runserver", "127.0.0.1:{port}"),
 }
 
 
-def write_sites(folder: Path) -> None:
-    """Write the page's applications, so that servers find them."""
-    files = {
-        "notes_api.py": FASTAPI,
-        "manage.py": MANAGE,
-        "site_settings.py": SETTINGS_AROUND + SETTINGS,
-        "site_urls.py": URLS,
-        "site_wsgi.py": WSGI,
-        "site_asgi.py": ASGI,
-        "notes/__init__.py": "",
-        "notes/models.py": MODELS,
-        "notes/log.py": CALLBACKS,
-        "notes/views.py": VIEWS,
-    }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+def make_sites(folder: Path) -> None:
+    """Make the page's applications in a folder, by the page's commands."""
+
+    def run(*beginnings: str) -> None:
+        for command in COMMANDS:
+            if command.startswith(beginnings):
+                arguments = command.replace("django-admin", "python -m django", 1).split()[1:]
+                done = site.run(*arguments)
+                assert done.returncode == 0, done.stderr
+
+    site = Site(folder, "127.0.0.1:1", (), 0)
+    run(*MAKES_PROJECT)
+    for name, text in PROGRAMS.items():
+        before = (folder / name).read_text() if name == SETTINGS else ""
+        (folder / name).write_text(before + text)
+    with (folder / SETTINGS).open("a") as settings:
+        settings.write(SETTINGS_AROUND)
+    run(*MAKES_TABLES)
 
 
 @dataclass
@@ -123,13 +112,13 @@ class Site:
         return os.environ | {
             "WALTZ_CLUSTER": self.cluster,
             "NOTES_DATABASE": f"sqlite:///{self.folder / 'notes.db'}?timeout=60",
-            "DJANGO_SETTINGS_MODULE": "site_settings",
             "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(self.folder))),
         }
 
-    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of Python in the folder."""
         return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *arguments],
             cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120,
             check=False,
         )  # fmt: skip

@@ -227,7 +227,7 @@ def test_changes_of_another_database_are_refused_and_reading_it_is_not(
         if also is read:
             callbacks.apply_transactions(transactions(0, 2))
         else:
-            with pytest.raises(LocalProtocolError, match="in the database .*other.db"):
+            with pytest.raises(LocalProtocolError, match=r"in the database .*other\.db"):
                 callbacks.apply_transactions(transactions(2, 4))
     read(callbacks.connection)
     assert rows(engine) == [0, 1]

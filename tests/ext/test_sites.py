@@ -3,6 +3,8 @@ is lost, and every process ends when it is told to."""
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,7 +13,18 @@ import pytest
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster, wait_until
-from tests.ext.sites import SERVERS, Site, free_port, write_sites
+from tests.ext.sites import (
+    COMMANDS,
+    FASTAPI,
+    MAKES_PROJECT,
+    MAKES_TABLES,
+    PAGE,
+    PROGRAMS,
+    SERVERS,
+    SETTINGS,
+    Site,
+    free_port,
+)  # fmt: skip
 
 pytestmark = pytest.mark.processes
 
@@ -23,11 +36,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 @pytest.fixture
-def site(request: pytest.FixtureRequest, tmp_path: Path, cluster: RunningCluster) -> Iterator[Site]:
-    write_sites(tmp_path)
+def site(
+    request: pytest.FixtureRequest, tmp_path: Path, sites: Path, cluster: RunningCluster
+) -> Iterator[Site]:
+    shutil.copytree(sites, tmp_path, dirs_exist_ok=True)
     made = Site(tmp_path, cluster.coordinator, SERVERS[request.param], free_port())
-    done = made.manage("migrate", "--run-syncdb", "--verbosity", "0")
-    assert done.returncode == 0, done.stderr
+    if not request.param.startswith("django"):  # it makes its table itself
+        (tmp_path / "notes.db").unlink()
+        done = made.run(FASTAPI)
+        assert done.returncode == 0, done.stderr
     try:
         yield made
     finally:
@@ -53,7 +70,7 @@ def strike(site: Site, cluster: RunningCluster, random: Random) -> None:
     match random.choice(["a worker", "all", "stop", "change", "cluster"]):
         case "change" if reloads:
             before = site.members()
-            for name in ("notes_api.py", "site_urls.py"):
+            for name in (FASTAPI, SETTINGS):
                 path = site.folder / name
                 path.write_text(f"{path.read_text()}\n# changed\n")
             wait_until(lambda: site.members() != before, "it is not loaded again")
@@ -70,11 +87,41 @@ def strike(site: Site, cluster: RunningCluster, random: Random) -> None:
             site.start()
 
 
+def test_each_command_of_the_page_is_one_that_these_tests_run() -> None:
+    """`make_sites` makes the project and the tables; the servers serve what the page names."""
+    made = [each for each in COMMANDS if each.startswith((*MAKES_PROJECT, *MAKES_TABLES))]
+    assert made == [
+        "django-admin startproject notes_site .",
+        "python manage.py startapp notes",
+        "python manage.py makemigrations notes",
+        "python manage.py migrate",
+    ]
+    others = [each for each in COMMANDS if each not in made]
+    served = [each.split() for each in others if each.split()[0] in ("uvicorn", "gunicorn")]
+    for command in served:
+        assert any(set(command[:1] + command[1:]) <= set(server) for server in SERVERS.values())
+    assert [each for each in others if each.split() not in served] == [
+        "pip install '.[fastapi,sql]'",
+        "pip install gunicorn uvicorn uvicorn-worker",
+        "export WALTZ_CLUSTER=127.0.0.1:7100 NOTES_DATABASE=sqlite:///notes.db",
+        f"python {FASTAPI}",
+        "curl -X POST '127.0.0.1:8000/notes?text=one'",
+        "python manage.py runserver",
+        "curl -X POST '127.0.0.1:8000/notes?text=one'",
+        "python manage.py waltz_apply",
+        "python manage.py waltz_apply --until-applied 60",
+    ]
+    said = re.findall(r"^\$ curl .*\n(.*)$", PAGE, re.MULTILINE)
+    assert said == ['{"id":0}', '{"id": 0}'], "what the tests of servers look for"
+    assert len(PROGRAMS) == 6
+
+
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(
     ("site", "strikes"),
     [
-        *((name, 2) for name in ("gunicorn preload", "django gunicorn preload")),
+        ("gunicorn preload", 1),
+        ("django gunicorn preload", 2),
         *(pytest.param(name, 50, marks=pytest.mark.long) for name in SERVERS),
     ],
     indirect=["site"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster, wait_until
-from tests.ext.sites import SERVERS, Site, write_sites
+from tests.ext.sites import SERVERS, SETTINGS, Site
 from waltz.client.applying.callbacks import NoCallbacks
 
 pytestmark = pytest.mark.processes
@@ -26,12 +27,9 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-def site_of(folder: Path, cluster: str) -> Site:
-    write_sites(folder)
-    site = Site(folder, cluster, SERVERS["django runserver"], 0)
-    done = site.manage("migrate", "--run-syncdb", "--verbosity", "0")
-    assert done.returncode == 0, done.stderr
-    return site
+def site_of(sites: Path, folder: Path, cluster: str) -> Site:
+    shutil.copytree(sites, folder, dirs_exist_ok=True)
+    return Site(folder, cluster, SERVERS["django runserver"], 0)
 
 
 def texts(site: Site) -> list[str]:
@@ -39,11 +37,13 @@ def texts(site: Site) -> list[str]:
         return [text for (text,) in database.execute("SELECT text FROM notes_note ORDER BY id")]
 
 
-def test_the_log_is_applied_until_a_signal_comes(tmp_path: Path, cluster: RunningCluster) -> None:
-    site = site_of(tmp_path, cluster.coordinator)
+def test_the_log_is_applied_until_a_signal_comes(
+    tmp_path: Path, sites: Path, cluster: RunningCluster
+) -> None:
+    site = site_of(sites, tmp_path, cluster.coordinator)
     with waltz.open_client(cluster.coordinator, NoCallbacks()) as client:
         client.append(0, b"one")
-        done = site.manage("waltz_apply", "--until-applied", "60")
+        done = site.run("manage.py", "waltz_apply", "--until-applied", "60")
         assert (done.returncode, done.stdout) == (0, "applied\n"), done.stderr
         assert texts(site) == ["one"]
         process = subprocess.Popen(
@@ -59,11 +59,13 @@ def test_the_log_is_applied_until_a_signal_comes(tmp_path: Path, cluster: Runnin
         process.stdout.close()
 
 
-def test_a_cluster_that_is_away_is_waited_for_and_a_signal_obeyed(tmp_path: Path) -> None:
-    site = site_of(tmp_path, "waltz://127.0.0.1:1")
-    with (tmp_path / "site_settings.py").open("a") as settings:
+def test_a_cluster_that_is_away_is_waited_for_and_a_signal_obeyed(
+    tmp_path: Path, sites: Path
+) -> None:
+    site = site_of(sites, tmp_path, "waltz://127.0.0.1:1")
+    with (tmp_path / SETTINGS).open("a") as settings:
         settings.write('WALTZ["OPTIONS"]["connection_seconds_max"] = 0.1\n')
-    done = site.manage("waltz_apply", "--until-applied", "1")
+    done = site.run("manage.py", "waltz_apply", "--until-applied", "1")
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
     process = subprocess.Popen(

@@ -36,7 +36,7 @@ def client() -> WaltzClient:
     that follows the end of the client by itself opens another.
 
     Raises UnavailableError: the cluster does not answer, or is not there, which is tried again a
-    second later at the earliest; ConfigurationError, and whatever the callbacks of the settings raise.
+    second later at the earliest; ConfigurationError, and what the callbacks of the settings raise.
     """
     from waltz.ext.django.process_client import PROCESS
 
