@@ -1,6 +1,6 @@
-"""What a request is told if the log has not done in time what the request needs.
+"""The answer to a request that the log has not served in time.
 
-Owns the answer, which is the same in each framework: whether the request has taken effect is not
+Owns the text, which is the same in each framework: whether the request has taken effect is not
 known, and no server is named.
 """
 

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 SERIALIZABLE: Final = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
 
 CHANGES: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE")
-"""What statements that change rows begin with. The callbacks find mistakes, such as a router that
-sends a model elsewhere, not attacks."""
+"""The first words of statements that change rows. The callbacks find mistakes, such as a router
+that sends a model elsewhere, not attacks."""
 
 
 class DjangoCallbacks(MarkedCallbacks):
