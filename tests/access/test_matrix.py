@@ -120,15 +120,19 @@ def test_every_role_may_ask_at_every_port_what_its_verb_says_and_nothing_else(co
     assert min(outcomes.values()) > 80
 
 
-CASES = [*((version, ()) for version in CLIENT_CODEC.versions), (5, (Feature.DENIALS,))]
+CASES: list[tuple[int, tuple[Feature, ...]]] = [
+    *((version, ()) for version in CLIENT_CODEC.versions),
+    (5, (Feature.DENIALS,)),
+]
 
 
-@pytest.mark.parametrize(("version", "features"), one_in(3, CASES))
+@pytest.mark.parametrize("case", one_in(3, CASES))
 def test_a_server_denies_every_role_exactly_what_its_verb_does_not_say(
-    tmp_path: Path, version: int, features: tuple[Feature, ...]
+    tmp_path: Path, case: tuple[int, tuple[Feature, ...]]
 ) -> None:
     """Behind each message comes one that no client may send, which ends the connection: by then the
     message before it was denied, or it was not. Nothing of that read is served."""
+    version, features = case
     samples = {kind: sample(kind, version) for kind in kinds_of(CLIENT_CODEC, version)}
     request_id = RequestId(ClientId(7), NO_GENERATION, PartitionId(PARTITION), 1)
     impossible = MountResponse(request_id, MountState.READY)
