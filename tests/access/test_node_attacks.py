@@ -18,6 +18,7 @@ from typing import Final
 import pytest
 
 from tests.access.attack_tables import rows_of
+from tests.shares import one_in
 from tests.storage.support import OTHER_KEY, SESSION, t
 from tests.storage.talkers import LOOPBACK, NOBODY, P0, P1, Talker, append, config
 from tests.storage.test_gate_shell import (
@@ -376,7 +377,9 @@ ATTACKS: Final = (
 )
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=[each.tried.__name__ for each in ATTACKS])
+@pytest.mark.parametrize(
+    "attack", one_in(3, ATTACKS), ids=[each.tried.__name__ for each in ATTACKS]
+)
 def test_nothing_lasts_of_what_somebody_tries_with_tls_and_a_policy(
     tmp_path: Path, attack: Attack
 ) -> None:
@@ -401,7 +404,7 @@ async def appends_one(setting: Setting) -> None:
 
 @pytest.mark.parametrize(
     "attack",
-    [each for each in ATTACKS if each.in_plain],
+    one_in(3, [each for each in ATTACKS if each.in_plain]),
     ids=[each.tried.__name__ for each in ATTACKS if each.in_plain],
 )
 def test_nothing_lasts_of_what_somebody_tries_without_either(

@@ -14,6 +14,7 @@ from tests.archive.listed_log import ListedLog
 from tests.archive.test_archiver_shell import expect_equal, run
 from tests.archive.test_commits import race
 from tests.buckets import BadDay, bad_store
+from tests.shares import one_in
 from waltz.archive.archive import read_archive
 from waltz.archive.archive_target import open_target
 from waltz.archive.archive_verification import verify
@@ -56,7 +57,7 @@ def test_archivers_at_once_archive_one_log(bucket_url: str) -> None:
     assert verify(target, log=log, replicas=True).verdict is True
 
 
-@pytest.mark.parametrize("lost", [1, 3, 4, 9])
+@pytest.mark.parametrize("lost", one_in(2, [1, 3, 4, 9]))
 def test_a_put_whose_answer_is_lost_finds_its_own_object(
     bad_day: BadDay, bucket_url: str, lost: int
 ) -> None:
@@ -167,6 +168,7 @@ def test_half_a_listing_is_no_listing(bad_day: BadDay, bucket_url: str) -> None:
     assert [each.path for each in target.list("log")] == names
 
 
+@pytest.mark.long
 def test_a_listing_that_ends_before_its_last_page_is_told(bad_day: BadDay, bucket_url: str) -> None:
     target = open_target(bucket_url, attempts_max=2)
     contents = create_archive(target, KEY).contents

@@ -62,6 +62,7 @@ def test_a_given_cluster_is_not_slowed_and_not_taken_for_idle(
         run_all(chosen, tmp_path, lambda found: None, cluster=parse_cluster("127.0.0.1:1"))
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_clusters_are_shared_by_workloads_of_one_shape(tmp_path: Path) -> None:
     console = Console(file=io.StringIO())

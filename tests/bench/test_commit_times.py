@@ -64,6 +64,7 @@ def test_only_a_server_notes(tmp_path: Path, role: str, name: str) -> None:
     assert done.stdout.split() == [name]
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_commit_is_noted_between_an_append_and_its_application(tmp_path: Path) -> None:
     shape = Shape(2, tls=False, slow_sync_seconds=0.0, is_fresh=False, notes_commits=True)

@@ -22,6 +22,7 @@ def test_a_workload_says_what_cluster_it_wants() -> None:
     assert not shape_of(workload(consumers=1, consumers_after_seconds=1.0)).notes_commits
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_cluster_with_tls_and_a_slow_disk_takes_appends_and_ends(tmp_path: Path) -> None:
     shape = Shape(1, tls=True, slow_sync_seconds=0.01, is_fresh=False)

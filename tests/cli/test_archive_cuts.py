@@ -27,6 +27,7 @@ def file_at(tmp_path: Path, coordinator: str = "127.0.0.1:1") -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_cut_is_named_once_all_of_it_is_archived(cluster: RunningCluster, tmp_path: Path) -> None:
     file = file_at(tmp_path, cluster.coordinator)

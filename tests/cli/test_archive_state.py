@@ -57,6 +57,7 @@ def test_a_mark_that_is_not_known_is_no_lag_of_nothing(tmp_path: Path) -> None:
     assert (_shown(None), _shown(0)) == ("unknown", "0")
 
 
+@pytest.mark.long
 def test_the_last_verification_is_told_with_its_age_and_never_if_there_was_none(
     tmp_path: Path,
 ) -> None:

@@ -273,6 +273,7 @@ def test_the_running_log_is_compared_and_a_forged_copy_is_found(world: World) ->
     assert "cannot be read: the storage node says" in wrong["finding"]
 
 
+@pytest.mark.long
 def test_a_storage_node_that_is_away_leaves_the_answer_open(world: World) -> None:
     os.kill(world.cluster.pid("storage-3"), 19)
     try:

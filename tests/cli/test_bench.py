@@ -47,6 +47,7 @@ def test_wrong_calls_are_told(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_running_cluster_is_measured(cluster: RunningCluster, tmp_path: Path) -> None:
     file = tmp_path / "quick.yaml"
@@ -103,6 +104,7 @@ def test_a_run_that_is_told_to_end_leaves_nothing_behind(
     wait_until(lambda: not any(place.exists() for place in places), "processes are left")
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     running = subprocess.Popen(

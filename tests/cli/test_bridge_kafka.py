@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -34,6 +35,7 @@ from tests.clusters import (
 from tests.restore.stored_archive import archive_of, nodes_of_file
 from tests.restore.stored_archive import store as store_archive
 from waltz.bridge.bridge_progress import PartitionProgress
+from waltz.bridge.kafka_calls_shell import KafkaCallError
 from waltz.bridge.kafka_progress import KafkaProgress
 from waltz.envelope import enclosed
 
@@ -191,6 +193,46 @@ def test_what_the_topic_does_not_take_waits_is_told_and_can_be_skipped_meanwhile
         bridge.send_signal(signal.SIGINT)
         assert bridge.wait(60) == 0
     assert "bridge_resumed partition=2" in text.read_text()
+
+
+def test_a_skip_outlasts_a_bridge_that_begins_anew_all_the_time(
+    cluster: RunningCluster, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = topic_of(kafka_broker)
+    file = kafka_configuration(
+        tmp_path, cluster.coordinator, kafka_broker.address, topic, f"progressTopic: {topic}.p",
+        ".headers: [7]",
+    )  # fmt: skip
+    calls = calls_of(kafka_broker.address, topic)
+    calls.check_topics([0, 1, 2])
+    with waltz.open_reader(cluster.coordinator) as log:
+        key, history = log.cluster_key, log.histories.current
+    place = PartitionProgress(3, history)
+    calls.producer(key, 1).commit((), KafkaProgress(key, "test", topic, 1, place, None))
+    is_over = threading.Event()
+
+    def begin_anew() -> None:
+        while not is_over.is_set():
+            with suppress(KafkaCallError):  # the skip replaces it in turn
+                calls.producer(key, 1)
+
+    bridge = threading.Thread(target=begin_anew)
+    bridge.start()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "waltz.cli.main", "bridge", "skip", file, "1", "3", "4",
+             "--reason", "none"],
+        ) as skip:  # fmt: skip
+            with suppress(subprocess.TimeoutExpired):
+                skip.wait(3)
+            is_over.set()
+            assert skip.wait(60) == 0
+    finally:
+        is_over.set()
+        bridge.join()
+    found = calls.read_progress(key, 1, to_end=True)
+    assert found is not None
+    assert found.place.next_id == 5
 
 
 def test_a_later_bridge_of_one_name_replaces_the_one_that_runs(

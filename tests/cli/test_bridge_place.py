@@ -60,6 +60,7 @@ def test_what_cannot_be_delivered_waits_is_told_and_can_be_skipped(
     assert [fact[0] for fact in read_received(kept, 3)[2]] == [28, 29]
 
 
+@pytest.mark.long
 def test_what_the_cluster_does_not_tell_is_unknown(tmp_path: Path) -> None:
     file = configuration(tmp_path, "waltz://127.0.0.1:9", NOBODY)
     found = json.loads(run_tool("bridge", "status", file, "--json").out)

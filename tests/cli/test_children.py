@@ -26,6 +26,7 @@ def test_one_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> 
             asyncio.run(Keeper([wrong], say=print).start())
 
 
+@pytest.mark.long
 def test_one_that_is_killed_is_started_again_and_ends_with_the_others(
     cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

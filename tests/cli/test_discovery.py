@@ -230,6 +230,7 @@ def test_notes_and_replicas_are_found_through_servers(pair: RunningCluster) -> N
         assert nodes.cluster_key == notes.read_cluster_key()
 
 
+@pytest.mark.long
 def test_an_address_that_means_another_coordinator_here_is_not_believed(
     pair: RunningCluster, tmp_path: Path
 ) -> None:

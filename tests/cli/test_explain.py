@@ -217,6 +217,7 @@ def test_a_wrong_call_is_refused(arguments: tuple[str, ...], fault: str) -> None
     assert (done.exit_code, fault in done.output) == (2, True)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_node_that_does_not_answer_is_unknown_and_its_copy_is_not_called_good(
     cluster: RunningCluster,

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from tests.clusters import RunningCluster, run_tool, running_cluster, start_node
 from tests.http_asking import ask
+from tests.shares import one_in
 from tests.tls_files import TlsFiles
 from waltz.attest.notes import KeyKind, SecretKey
 from waltz.cli.http_options import http_options, refuse_unsafe_tokens
@@ -136,7 +137,7 @@ PATHS = {"console": "/nodes", "witness": "/add-checkpoint"}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", one_in(3, KINDS))
 def test_every_process_speaks_tls_only_and_asks_for_a_token(
     protected: Protected, kind: str
 ) -> None:

@@ -31,7 +31,7 @@ def open_to_others(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("_open_umask")
-@pytest.mark.parametrize("options", [("--tls",), *one_in(2, [("--zookeeper",), ()])])
+@pytest.mark.parametrize("options", one_in(3, [("--tls",), ("--zookeeper",), ()]))
 def test_a_whole_cluster_s_files_are_its_owner_s_alone(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_row_whose_lock_was_taken_is_parked_and_can_be_given_a_newer_mark(
     assert found.index(b"based on the first") < found.index(b"behind it")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", [9, 4])
 def test_after_a_restore_a_relay_goes_on_unless_something_it_relayed_is_missing(
     tmp_path: Path, store: OutboxStore, last: int

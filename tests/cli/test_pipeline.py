@@ -61,6 +61,7 @@ def run_it(definition: Path) -> None:
     assert done.stdout.startswith("archived 30 transactions in 2 files")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.processes
 def test_an_archive_is_run_and_looked_at(archive: Path) -> None:

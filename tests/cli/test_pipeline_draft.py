@@ -16,6 +16,7 @@ from waltz.cli import pipeline_draft
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.long
 def test_a_draft_is_written_once_and_its_tables_are_made_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.cli.disk_commands import run_disk
 from tests.clusters import RunningCluster, run_tool, running_cluster, wait_until
-from tests.shares import one_in
 
 pytestmark = pytest.mark.processes
 
@@ -55,7 +54,8 @@ def digests(cluster: RunningCluster) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("shares", one_in(2, [(NEWEST,), (OLD, NEWEST)]))
+@pytest.mark.long
+@pytest.mark.parametrize("shares", [(NEWEST,), (OLD, NEWEST)])
 def test_bytes_flipped_while_a_node_was_down_are_repaired(
     tmp_path: Path, shares: tuple[float, ...]
 ) -> None:

@@ -72,6 +72,7 @@ def test_one_partition_comes_from_a_bucket(url: str, tmp_path: Path) -> None:
     assert b"".join(each.to_bytes() for each in found.records(0)) == MEMORY.log(0, 650)
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_a_drill_reads_a_bucket(url: str, tmp_path: Path) -> None:
     said = run_tool("restore", "drill", url, "--directory", tmp_path, "--json")

@@ -90,6 +90,7 @@ def test_a_client_of_another_cluster_is_refused(secured: RunningCluster, tmp_pat
     assert "its certificate is signed by none of the CAs in" in done.stderr
 
 
+@pytest.mark.long
 def test_the_next_start_has_the_same_certificates_unless_it_is_told_to_speak_plain(
     tmp_path: Path,
 ) -> None:

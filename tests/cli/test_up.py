@@ -97,6 +97,7 @@ def test_every_process_may_be_killed_and_nothing_is_lost(tmp_path: Path) -> None
         assert [line.split("\t")[0] for line in tailed.stdout.splitlines()] == expected
 
 
+@pytest.mark.long
 def test_no_process_outlives_a_killed_parent(tmp_path: Path) -> None:
     cluster = start_cluster(tmp_path / "cluster", "--partitions", "1")
     pids = [process["pid"] for process in cluster.state["processes"]]

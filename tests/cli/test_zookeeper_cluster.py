@@ -85,6 +85,7 @@ def test_a_cluster_runs_its_own_zookeeper_and_starts_it_again(tmp_path: Path) ->
     assert f"created with --coordinator {coordinator}" in done.stderr
 
 
+@pytest.mark.long
 def test_a_cluster_that_speaks_tls_reaches_its_zookeeper_in_the_clear_and_says_so(
     tmp_path: Path,
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_cluster_that_speaks_tls_reaches_its_zookeeper_in_the_clear_and_says_s
         assert "connections to ZooKeeper at 127.0.0.1" in said
 
 
+@pytest.mark.long
 def test_a_zookeeper_of_its_own_ends_with_the_cluster_that_was_killed(tmp_path: Path) -> None:
     cluster = start_cluster(tmp_path / "c", "--partitions", "1", "--zookeeper")
     processes = cluster.state["processes"]
@@ -211,6 +213,7 @@ def has_settled(coordinator: str) -> bool:
     )
 
 
+@pytest.mark.long
 def test_two_clusters_in_one_zookeeper_do_not_meet(cluster: RunningCluster, tmp_path: Path) -> None:
     """CM-05, CM-06"""
     elsewhere = cluster.coordinator.replace(ROOT, "/other")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shares import one_in
 from tests.system.coordinators import (
     Play,
     Stage,
@@ -154,7 +155,7 @@ UNUSABLE = {
 
 
 @KINDS
-@pytest.mark.parametrize("name", UNUSABLE)
+@pytest.mark.parametrize("name", one_in(4, UNUSABLE))
 def test_what_cannot_be_a_policy_changes_nothing_and_is_told(
     play: Play, kind: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,6 +30,7 @@ from tests.console.states import (
     with_reports,
 )
 from tests.databases import installed
+from tests.shares import one_in
 from waltz.connections.loop_thread import LoopThread
 from waltz.system.http import HttpBounds, HttpServer
 from waltz.types import Address
@@ -146,7 +147,7 @@ def large_console() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: str(size[0]))
+@pytest.mark.parametrize("size", one_in(len(SIZES), SIZES), ids=lambda size: str(size[0]))
 @pytest.mark.parametrize("name", PAGES)
 def test_each_page_fits_moves_and_is_accessible(
     browser: Browser, large_console: str, name: str, size: tuple[int, int], scheme: str
@@ -198,6 +199,7 @@ def test_a_node_that_dies_is_seen_without_loading_the_page_anew(browser: Browser
         page.wait_for_selector("#p2")
 
 
+@pytest.mark.long
 def test_the_console_that_is_gone_is_told_on_the_page(browser: Browser) -> None:
     with served(MadeUpCluster(cluster())) as url:
         shown = Watched(browser, url, SIZES[0], "light")
@@ -242,6 +244,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Browser, large_con
         assert {"A", "INPUT", "BUTTON"} <= set(seen)
 
 
+@pytest.mark.long
 def test_colours_are_chosen_and_kept(browser: Browser, large_console: str) -> None:
     with watched(browser, large_console) as shown:
         page = shown.open("/nodes")

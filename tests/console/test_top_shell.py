@@ -11,6 +11,7 @@ from tests.clusters import RunningCluster, run_waltz, wait_until
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.long
 def test_one_picture_is_printed_for_people_and_for_programs(cluster: RunningCluster) -> None:
     def is_well() -> bool:
         done = run_waltz("top", "--cluster", cluster.coordinator, "--json")

@@ -98,6 +98,7 @@ def has_balance(shop: Shop, balance: int) -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_with_a_coordinator_no_order_is_taken_meanwhile_and_a_lost_database_stays_lost(
     tmp_path: Path,

@@ -79,6 +79,7 @@ def test_every_line_about_a_failure_names_a_test_that_exists() -> None:
             assert f"def {name}(" in tests, name
 
 
+@pytest.mark.long
 @pytest.mark.processes
 def test_the_commands_of_the_page_do_what_it_says() -> None:
     assert COMMANDS[0] == "pip install '.[shop]'"

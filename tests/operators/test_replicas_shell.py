@@ -280,6 +280,7 @@ def test_threads_may_ask_one_node_at_the_same_time(cluster: RunningCluster) -> N
             assert all(pool.map(ask, range(400)))
 
 
+@pytest.mark.long
 def test_what_a_node_cannot_vouch_for_is_told_at_its_transaction(tmp_path: Path) -> None:
     """A byte that changed with the record's checksum to go with it: the client's own is left."""
     with running_cluster(tmp_path / "data", "--partitions", "1") as cluster:

@@ -97,7 +97,7 @@ def test_a_wheel_alone_makes_a_cluster_that_keeps_everything(scripts: Path, tmp_
     environment = with_programs(scripts)
     where = "import waltz; print(waltz.__file__)"
     assert run(f"python -c '{where}'", tmp_path, environment).startswith(str(scripts.parent))
-    assert run("waltz --version", tmp_path, environment) == "waltz, version 0.1.0\n"
+    assert run("waltz --version", tmp_path, environment) == "waltz, version 1.0.0\n"
 
     cluster = up(tmp_path, environment)
     try:

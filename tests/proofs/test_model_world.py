@@ -107,6 +107,7 @@ def reached(scope: Scope) -> tuple[set[object], set[Ledger], int]:
     return outside, {world.ledgers[scene.ledger] for scene in scenes}, len(states)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "scope",
     one_in(

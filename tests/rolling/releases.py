@@ -19,9 +19,9 @@ from typing import Final
 from tests.clusters import ROOT
 
 PREVIOUS: Final = "785ccc7fa6d0b64daa77b11c713f07b1de7aab07"
-"""The commit that plays the release before this one, for no version is released yet: of 2026-11-25,
-before policies, tokens, and the answers of a coordinator that was set back. When a version is
-released this is its tag."""
+"""The commit that plays the release before 1.0.0, which is the first: of 2026-11-25, before
+policies, tokens, and the answers of a coordinator that was set back. Once there is a version after
+1.0.0 this is the tag of 1.0.0."""
 
 SECONDS_MAX: Final = 300
 

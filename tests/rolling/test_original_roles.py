@@ -61,6 +61,7 @@ def drive(
     return asyncio.run(main())
 
 
+@pytest.mark.long
 def test_one_process_of_each_role_is_taken_over_and_given_back(tmp_path: Path) -> None:
     async def steps(road: Road) -> None:
         for manner in (OURS, ORIGINAL):

@@ -13,6 +13,7 @@ from tests.client.applications import Recorder
 from tests.client.fake_cluster import until
 from tests.server.builders import PARTITION, append, flush, mount
 from tests.server.test_enforcement_shell import VERSIONS, Peer, Setting, mark, play
+from tests.shares import one_in
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import PermissionDeniedError
@@ -42,7 +43,7 @@ def throttled(server: Server) -> dict[str, float]:
     return {name: seconds for (name,), seconds in server.state().throttled}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", one_in(3, VERSIONS))
 def test_a_flood_is_admitted_at_the_rate_and_others_are_not_held_up(
     tmp_path: Path, version: int
 ) -> None:
@@ -89,7 +90,7 @@ def test_all_connections_of_a_principal_share_its_bucket(tmp_path: Path) -> None
     play(tmp_path, scene, POLICY)
 
 
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", one_in(2, [4, 5]))
 def test_a_client_that_is_held_up_for_longer_than_its_heartbeats_wait_keeps_its_connection(
     tmp_path: Path, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,7 @@ def page(asked_elsewhere: list[str]) -> Iterator[Page]:
         running.close()
 
 
+@pytest.mark.long
 def test_the_pages_are_read_and_searched_without_a_network(
     site: Path, page: Page, asked_elsewhere: list[str]
 ) -> None:

@@ -76,6 +76,7 @@ def balances(directory: Path) -> dict[int, tuple[int, int]]:
     return found
 
 
+@pytest.mark.long
 def test_the_example_derives_a_streaming_table_and_a_view(tmp_path: Path) -> None:
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
         append(cluster, (1, 10), (2, 20), (1, -4), (2, 1))

@@ -112,6 +112,7 @@ def test_a_session_that_is_there_is_taken_as_it_is(running: RunningCluster) -> N
     }
 
 
+@pytest.mark.long
 def test_a_session_of_spark_connect_reads_and_writes(running: RunningCluster) -> None:
     with connect_port():
         found = run(running, (*MODULE, running.coordinator), SPARK_REMOTE="local[1]")

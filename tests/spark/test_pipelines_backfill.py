@@ -17,6 +17,7 @@ import yaml
 
 import waltz
 from tests.clusters import running_cluster, wait_until
+from tests.shares import one_in
 from tests.spark.killed_pipeline import defined as killed_definition
 from tests.spark.kills import Pipeline
 from tests.spark.test_pipelines_derived import FILE, NO_JSON, move
@@ -83,7 +84,7 @@ def rows_of(definition: PipelineDefinition) -> dict[str, int]:
 HEADERS = {"keys": ["header"], "measures": {"transactions": "count(*)"}}
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", one_in(3, ["sqlite", "delta", "iceberg"]))
 def test_tables_that_come_and_change_are_derived_alone_and_join_the_others(
     spark: SparkSession, cluster: str, tmp_path: Path, kind: TargetKind
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_table_that_is_gone_from_the_definition_is_dropped_only_if_it_is_said(
         assert store.definition() == given.parsed().tables.fingerprint()  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_fields_come_without_another_table_being_read_anew_unless_the_past_contradicts(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:
@@ -220,14 +222,11 @@ def has_started_again(pipeline: Pipeline, starts: int) -> bool:
     return pipeline.starts > starts
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind",
-    [
-        "sqlite",
-        pytest.param("delta", marks=pytest.mark.long),
-        pytest.param("iceberg", marks=pytest.mark.long),
-    ],
+    ["sqlite", "delta", "iceberg"],
 )
 def test_a_run_that_is_killed_while_it_reads_the_past_is_resumed_and_counts_once(
     spark: SparkSession, cluster: str, tmp_path: Path, kind: TargetKind

@@ -210,6 +210,7 @@ def test_tidying_names_and_removes_what_no_version_needs(bucket_url: str) -> Non
             assert contents(store) == truth([("k", 0, 7, 0, each) for each in range(3)])
 
 
+@pytest.mark.long
 def test_a_bucket_that_fails_now_and_then_costs_time_and_no_row(
     bucket_url: str, object_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +234,7 @@ def test_a_bucket_that_fails_now_and_then_costs_time_and_no_row(
         assert contents(found) == truth(events)
 
 
+@pytest.mark.long
 def test_a_bucket_that_does_not_answer_is_called_that(
     bucket_url: str, object_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clusters import running_cluster
-from tests.shares import one_in
 from tests.spark.random_definitions import faults_of_definitions, unequal_files
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, ranged
 from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind
@@ -29,8 +28,9 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield running.coordinator
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("count", one_in(3, [1, 4, 24]))
+@pytest.mark.parametrize("count", [1, 4, 24])
 def test_random_definitions_in_random_batches_are_what_they_are_in_one(
     spark: SparkSession, cluster: str, tmp_path: Path, count: int
 ) -> None:

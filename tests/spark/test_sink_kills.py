@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import running_cluster
-from tests.shares import one_in
 from tests.spark.sink_kills import Run
 
 
+@pytest.mark.long
 @pytest.mark.processes
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", one_in(2, [8, 20]))
+@pytest.mark.parametrize("kills", [8, 20])
 def test_every_row_is_in_the_log_once(tmp_path: Path, kills: int) -> None:
     """PS-07. Kills at moments that a seed has drawn; `make spark-kill` has more."""
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:

@@ -200,6 +200,7 @@ def test_a_sink_finds_its_cluster_by_servers(spark: SparkSession, cluster: str) 
     assert Counter(written_since(cluster, before)) == expected(10, "w")
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_one_cluster_writes_nothing_into_another(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:

@@ -151,6 +151,7 @@ def test_promises_survive_in_both_files() -> None:
     assert control.directory_id == DIRECTORY_ID
 
 
+@pytest.mark.long
 def test_no_flipped_byte_of_either_file_makes_a_promise_older() -> None:
     """SD-05, I9: every bit of both files. The node refuses to start for a wrong version, a wrong
     key or a count in the control file's header that is too large; for all else it tells and keeps

@@ -37,13 +37,13 @@ def test_every_bill_is_valid_by_the_schema_of_cyclonedx(made: dict[str, str]) ->
 
 
 def test_the_schema_refuses_a_bill_with_an_unknown_field(made: dict[str, str]) -> None:
-    broken = content(made["waltz-log-0.1.0.cdx.json"]) | {"surprise": 1}
+    broken = content(made["waltz-log-1.0.0.cdx.json"]) | {"surprise": 1}
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(broken)) is not None
 
 
 def test_the_base_package_and_every_extra_have_a_bill(made: dict[str, str]) -> None:
-    assert next(iter(made)) == "waltz-log-0.1.0.cdx.json"
-    assert {"waltz-log-0.1.0-archive.cdx.json", "waltz-log-0.1.0-spark.cdx.json"} < set(made)
+    assert next(iter(made)) == "waltz-log-1.0.0.cdx.json"
+    assert {"waltz-log-1.0.0-archive.cdx.json", "waltz-log-1.0.0-spark.cdx.json"} < set(made)
     assert len(made) == 19
 
 
@@ -63,7 +63,7 @@ def test_a_bill_has_every_needed_package_with_its_version_and_hashes() -> None:
 def test_a_bill_says_which_package_needs_which() -> None:
     read = content(bill("archive", COMMIT_TIME))
     asked = {each["ref"]: each.get("dependsOn", []) for each in read["dependencies"]}
-    of_the_package = {each.partition("==")[0] for each in asked["waltz-log==0.1.0"]}
+    of_the_package = {each.partition("==")[0] for each in asked["waltz-log==1.0.0"]}
     assert {"numpy", "obstore", "uvicorn", "zstandard"} <= of_the_package
     assert "h11" not in of_the_package
     (uvicorn,) = [each for each in asked if each.startswith("uvicorn==")]

@@ -110,6 +110,7 @@ def small_wheel(folder: Path, content: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_wheel_that_was_changed_is_not_installed(tmp_path: Path) -> None:
     """With the options of `make install`, from a folder in place of an index."""
     venv.create(tmp_path / "environment", with_pip=True)

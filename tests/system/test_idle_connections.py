@@ -26,12 +26,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield cluster
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("behaviour", "target"),
-    [
-        pytest.param(*each, marks=[pytest.mark.long] * (number > 0))
-        for number, each in enumerate(product(BEHAVIOURS, TARGETS))
-    ],
+    list(product(BEHAVIOURS, TARGETS)),
 )
 def test_connections_that_say_nothing_cost_little(
     cluster: RunningCluster, target: str, behaviour: str

@@ -13,6 +13,7 @@ def test_numbers_lie_in_their_range() -> None:
     assert all(2.0 <= random.uniform(2.0, 3.0) <= 3.0 for _ in range(100))
 
 
+@pytest.mark.long
 def test_no_uuid_comes_twice_and_the_system_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """LC-45: a million of them; what nobody can guess comes from the operating system only."""
     random = RealRandom()

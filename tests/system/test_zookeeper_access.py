@@ -77,6 +77,7 @@ def play(
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_all_is_as_without_tls(secured: Secured) -> None:
     """CM-27: calls by the hundred, whose answers share records, and watches."""
 

@@ -141,6 +141,7 @@ async def until_lost(door: ZooKeeperCoordinator) -> None:
             return
 
 
+@pytest.mark.long
 def test_without_a_majority_nothing_is_answered_until_it_is_back(tmp_path: Path) -> None:
     """CM-27"""
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -135,9 +134,9 @@ class KafkaLane:
         self._producer: PartitionProducer | None = None
         self._unknown: Run | None = None
         """The run of which it is not known whether it is committed."""
-        self._calling = Lock()
-        """Held by the thread that works with the producer. Who awaits it may be cancelled before
-        that thread ends."""
+        self._is_delivering = False
+        """Set until the worker's thread of a delivery has ended: its caller may be cancelled
+        before."""
 
     @property
     def place(self) -> PartitionProgress:
@@ -149,13 +148,12 @@ class KafkaLane:
         await self._workers.run_blocking(self._take_over)
 
     def _take_over(self) -> None:
-        with self._calling:
-            found = self._opened()
-            if found is not None:
-                found.check_topic(self._progress.topic)
-            known = found or self._progress
-            kept = known.reaching(known.place, self._own_id)
-            self._commit(Run((), kept.place.next_id - 1), kept)
+        found = self._opened()
+        if found is not None:
+            found.check_topic(self._progress.topic)
+        known = found or self._progress
+        kept = known.reaching(known.place, self._own_id)
+        self._commit(Run((), kept.place.next_id - 1), kept)
 
     def _opened(self) -> KafkaProgress | None:
         """Open a producer; return what is committed. Once the producer is there, nothing of an
@@ -225,9 +223,12 @@ class KafkaLane:
             loop.call_soon_threadsafe(sending, last)
 
         def delivered() -> Accepted | str:
-            with self._calling:
+            try:
                 return self._delivered(available, count_max, tell)
+            finally:
+                self._is_delivering = False
 
+        self._is_delivering = True
         outcome = await self._workers.run_blocking(delivered)
         if isinstance(outcome, Accepted):
             return outcome
@@ -280,18 +281,11 @@ class KafkaLane:
     async def flush(self) -> None:
         """Commit the place after transactions that are left out, unless a delivery is under way,
         or has failed: then they are left out again. Raises DeliveryFailedError."""
-        await self._workers.run_blocking(self._flushed)
-
-    def _flushed(self) -> None:
-        if not self._calling.acquire(blocking=False):
+        to = self._ahead  # None if a delivery that nobody awaited has committed more
+        if self._is_delivering or self._producer is None or to is None:
             return
-        try:
-            to = self._ahead  # None if a delivery that nobody awaited has committed more
-            if to is not None and self._producer is not None:
-                progress = self._progress.reaching(to, self._own_id)
-                self._commit(Run((), to.next_id - 1), progress)
-        finally:
-            self._calling.release()
+        progress = self._progress.reaching(to, self._own_id)
+        await self._workers.run_blocking(lambda: self._commit(Run((), to.next_id - 1), progress))
 
     async def close(self) -> None:
         # Not by a worker: all of them may wait for Kafka. A commit under way is aborted by it.

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 import click
 
@@ -35,14 +36,14 @@ from waltz.configuration.settings import Settings
 from waltz.errors import ConfigurationError, UnavailableError, WaltzError
 
 if TYPE_CHECKING:
-    from waltz.bridge.bridge_progress import BridgeProgress
+    from waltz.bridge.bridge_progress import BridgeProgress, Skip
     from waltz.bridge.destination_shell import Destination
     from waltz.bridge.kafka_calls_shell import KafkaCalls, KafkaOptions
     from waltz.bridge.kafka_progress import KafkaProgress
     from waltz.host import Host, Workers
 
 SKIP_ATTEMPTS_MAX: Final = 20
-"""Attempts to commit a skip; a bridge that runs may replace the producer of each."""
+"""Attempts to commit a skip, besides those that end because another producer has begun."""
 
 T = TypeVar("T")
 
@@ -219,43 +220,56 @@ def skip_in_kafka(settings: Settings, partition: int, first: int, last: int, rea
     async def skip() -> None:
         host, workers, calls = _calls(settings)
         from waltz.bridge.bridge_progress import Skip
-        from waltz.bridge.kafka_calls_shell import KafkaCallError
         from waltz.bridge.kafka_progress import KAFKA_REMEDY
-        from waltz.bridge.kafka_verdict import Verdict
 
         async with bridge_reader(settings) as reader:
             key = reader.cluster_key
             mark = await reader.high_water_mark(partition)
             histories = reader.histories
-        now = host.clock.wall_milliseconds()
+        skip = Skip(partition, first, last, reason, host.clock.wall_milliseconds())
 
-        def commit() -> None:
-            name = calls.options.name
-            begun = None
-            if calls.partition_count(calls.options.progress_topic) is not None:
-                begun = calls.read_progress(key, partition, to_end=False)
-            if begun is None:
-                raise ConfigurationError(
-                    f"bridge {name} has not begun with partition {partition} of cluster {key}"
-                )
-            begun.check_topic(calls.options.topic)
-            skip = Skip(partition, first, last, reason, now)
-            for attempt in range(1, SKIP_ATTEMPTS_MAX + 1):
-                producer = calls.producer(key, partition)
-                found = calls.read_progress(key, partition, to_end=True) or begun
-                if skip in found.skips:
-                    return  # the attempt before was committed
-                skipped = found.skipping(skip, histories.current)
-                check_skip(histories, partition, found.place, last, mark, KAFKA_REMEDY)
-                try:
-                    producer.commit((), skipped)
-                except KafkaCallError as error:
-                    # A bridge that runs begins anew at each attempt to send.
-                    if error.trouble.verdict is Verdict.REFUSED or attempt == SKIP_ATTEMPTS_MAX:
-                        raise
-                else:
-                    return
+        def skipped(found: KafkaProgress) -> KafkaProgress:
+            after = found.skipping(skip, histories.current)
+            check_skip(histories, partition, found.place, last, mark, KAFKA_REMEDY)
+            return after
 
-        await workers.run_blocking(commit)
+        await workers.run_blocking(lambda: _commit_skip(calls, key, skip, skipped))
 
     _with_kafka(skip)
+
+
+def _commit_skip(
+    calls: KafkaCalls, key: UUID, skip: Skip, skipped: Callable[[KafkaProgress], KafkaProgress]
+) -> None:
+    """Commit what `skipped` returns for the progress. A bridge that runs replaces the producer of
+    an attempt whenever it begins anew itself, so attempts continue until one has come between.
+    Raises ConfigurationError; KafkaCallError; the errors of `skipped`."""
+    from waltz.bridge.kafka_calls_shell import KafkaCallError
+    from waltz.bridge.kafka_verdict import Verdict
+
+    partition, name = skip.partition_id, calls.options.name
+    begun = None
+    if calls.partition_count(calls.options.progress_topic) is not None:
+        begun = calls.read_progress(key, partition, to_end=False)
+    if begun is None:
+        raise ConfigurationError(
+            f"bridge {name} has not begun with partition {partition} of cluster {key}"
+        )
+    begun.check_topic(calls.options.topic)
+    until = calls.now() + calls.options.timeout_seconds
+    left = SKIP_ATTEMPTS_MAX
+    while True:
+        try:
+            producer = calls.producer(key, partition)
+            found = calls.read_progress(key, partition, to_end=True) or begun
+            if skip not in found.skips:  # or the attempt before was committed
+                producer.commit((), skipped(found))
+            return
+        except KafkaCallError as error:
+            if error.trouble.verdict is Verdict.FENCED:
+                if calls.now() > until:
+                    raise
+                continue
+            left -= 1
+            if error.trouble.verdict is Verdict.REFUSED or not left:
+                raise

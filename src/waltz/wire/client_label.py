@@ -24,7 +24,7 @@ CONSUMER_CHARACTERS: Final = frozenset(
 )
 """The characters of a consumer's name, which is that of a node in the coordinator, too."""
 
-RELEASE: Final = "0.1.0"
+RELEASE: Final = "1.0.0"
 """The release of this library, as its label says it."""
 
 
