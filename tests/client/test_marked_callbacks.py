@@ -111,12 +111,15 @@ def test_a_database_that_follows_another_history_meanwhile_is_left_alone() -> No
     assert callbacks.applied == []
 
 
-def test_parked_transactions_are_tried_again_unless_the_database_is_away() -> None:
+def test_parked_transactions_are_tried_again_unless_the_database_is_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """PM-38."""
     callbacks = InDictionary({})
     callbacks.again = [TransactionId(number) for number in (7, 8)]
     callbacks.get_client_high_water_mark(P0)
     assert callbacks.notes == ["8: ValueError: never"]
+    assert "error='ValueError: never'; it stays in waltz_parked" in caplog.text
     callbacks.again = [TransactionId(9), TransactionId(8)]
     for readings in (1, 2):
         with pytest.raises(PostponedError) as raised:

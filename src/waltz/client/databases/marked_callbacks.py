@@ -18,7 +18,7 @@ from uuid import UUID
 
 from waltz.client.applying.blocked import one_line
 from waltz.client.applying.callbacks import WaltzClientCallbacks
-from waltz.client.databases.stored_marks import StoredMark
+from waltz.client.databases.stored_marks import MARKS_TABLE, StoredMark, parked_table_name
 from waltz.client.transaction import Transaction
 from waltz.errors import (
     HistoryChangedError,
@@ -144,6 +144,8 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
 
     A subclass has `apply`, and what its library does.
     """
+
+    parked_table_name: str = parked_table_name(MARKS_TABLE)
 
     def __init__(
         self, preferred_partitions: Collection[int] | None, patience_seconds: float
@@ -288,8 +290,8 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
                 if self._is_away(error):
                     raise
                 logger.warning(
-                    "parked_not_applied partition=%d transaction=%d error=%r; it stays parked",
-                    partition_id, number, one_line(error),
+                    "parked_not_applied partition=%d transaction=%d error=%r; it stays in %s",
+                    partition_id, number, one_line(error), self.parked_table_name,
                 )  # fmt: skip
                 self._stays_parked(partition_id, number, one_line(error))
             else:

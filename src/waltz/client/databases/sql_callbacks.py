@@ -276,7 +276,7 @@ class SqlCallbacks(MarkedCallbacks):
     def _driver_error(self, error: Exception) -> BaseException | None:
         from sqlalchemy.exc import DBAPIError
 
-        return error.orig if isinstance(error, DBAPIError) else None
+        return (error.orig or error) if isinstance(error, DBAPIError) else None
 
 
 def _begin_immediate(connection: Connection) -> None:
