@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sql
 from django.core.management import call_command
 
@@ -13,13 +11,9 @@ from waltz.ext.django.models import PARKED_TABLE, HighWaterMark, ParkedTransacti
 
 
 def columns_of(engine: sql.Engine, table: str) -> dict[str, tuple[type, bool]]:
-    """Return the kind of each column, and whether it may be NULL."""
-    kinds: tuple[Any, ...] = (sql.Integer, sql.String, sql.LargeBinary, sql.DateTime)
+    """Return the kind of each column, as Python's type, and whether it may be NULL."""
     return {
-        each["name"]: (
-            next(kind for kind in kinds if isinstance(each["type"], kind)),
-            bool(each["nullable"]),
-        )
+        each["name"]: (each["type"].python_type, bool(each["nullable"]))
         for each in sql.inspect(engine).get_columns(table)
     }
 
