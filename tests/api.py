@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import importlib
 import inspect
 import re
 import textwrap
@@ -79,6 +80,15 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Names of `waltz`."""
 
+FRAMEWORKS: Final[Mapping[str, Sequence[str]]] = {
+    "waltz.ext.fastapi": ("WorkerClient",),
+    "waltz.ext.django": ("client", "close", "give_token"),
+    "waltz.ext.django.django_callbacks": ("DjangoCallbacks", "DjangoMarks"),
+    "waltz.ext.django.middleware": ("TokenMiddleware",),
+    "waltz.ext.sqlalchemy": ("SessionCallbacks",),
+}
+"""Names of modules for frameworks."""
+
 PLAIN: Final = {
     "TransactionId": "A transaction's number in its partition's log: dense, from 0. An `int`.",
     "PartitionId": "A partition's number: from 0. An `int`.",
@@ -110,7 +120,19 @@ def page() -> str:
     lines += ["", "## waltz.testing", "", paragraph(inspect.getdoc(waltz.testing) or "")]
     for name in waltz.testing.__all__:
         lines += ["", *described(name, getattr(waltz.testing, name))]
+    for module, names in FRAMEWORKS.items():
+        found = in_a_project(module)
+        lines += ["", f"## {module}"]
+        for name in names:
+            lines += ["", *described(name, getattr(found, name))]
     return "\n".join(lines) + "\n"
+
+
+def in_a_project(module: str) -> Any:
+    """Return a module; Django's need a project with settings."""
+    import tests.ext.django_project  # noqa: F401
+
+    return importlib.import_module(module)
 
 
 def described(name: str, thing: Any) -> Iterator[str]:
@@ -137,9 +159,13 @@ def described(name: str, thing: Any) -> Iterator[str]:
 def undocumented() -> list[str]:
     """Public verbs that say nothing."""
     found = []
-    for module, names in (("waltz", waltz.__all__), ("waltz.testing", waltz.testing.__all__)):
+    for module, names in (
+        (waltz, waltz.__all__),
+        (waltz.testing, waltz.testing.__all__),
+        *((in_a_project(module), names) for module, names in FRAMEWORKS.items()),
+    ):
         for name in names:
-            thing = getattr(waltz if module == "waltz" else waltz.testing, name)
+            thing = getattr(module, name)
             if name in PLAIN or not (inspect.isclass(thing) or inspect.isfunction(thing)):
                 continue
             if not _doc(thing) and not (inspect.isclass(thing) and thing.__name__ in _tree()):
@@ -264,6 +290,8 @@ INTERNAL: Final = {
     *((name, "engine") for name in ("AsyncWaltzClient", "WaltzClient")),
     ("Transaction", "provide_data"),
     ("TransactionColumns", "of"),
+    ("SessionCallbacks", "apply"),
+    ("TokenMiddleware", "process_exception"),
     *(("Faults", name) for name in ("loses", "refuses", "hold_up")),
 }
 

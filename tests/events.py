@@ -44,6 +44,8 @@ MEANINGS: Final[dict[str, str]] = {
     "advertised_is_loopback": "The address that clients are told is one of this machine alone.",
     "announcements_held": "A tool takes a cut: the partitions of this server announce no further"
     " commits for at most 50 ms, but for those that refuse.",
+    "after_commit_failed": "What an application of Django has given to `on_commit` while it applied"
+    " transactions has raised; the changes and the mark are committed.",
     "apply_denied": "What was fed cannot be applied, for the server's policy denies its data, or a"
     " callback was denied something; it is tried again after a minute.",
     "apply_failed": "An application could not apply a transaction, or several that it was given"
@@ -97,7 +99,11 @@ MEANINGS: Final[dict[str, str]] = {
     "client_idle": "A client has sent nothing for its idle time, not even a heartbeat.",
     "client_left": "A client has said farewell.",
     "client_not_let_in": "A client's handshake was refused.",
+    "client_not_opened": "A web application could not reach the cluster; it tries again.",
+    "client_refused": "A web application could not open its client; trying again would not help.",
     "client_released": "What was kept for a client that is away is kept no longer.",
+    "client_replaced": "The client of a Django process had ended by itself, with this error; the"
+    " process opens another one.",
     "client_restored": "A client has resumed a connection that had broken.",
     "client_silent": "A connection has not greeted in time.",
     "client_unidentified": "A connection was refused: its bearer token is not taken, or it showed"
@@ -218,6 +224,8 @@ MEANINGS: Final[dict[str, str]] = {
     "replicas_unknown": "The storage nodes could not be read from the coordinator.",
     "request_denied": "The policy does not allow a request; it was refused, or its connection"
     " was ended.",
+    "request_unfinished": "A request of a web application was answered with 503: it was not"
+    " finished in time, and may have taken effect.",
     "request_would_be_denied": "The policy only observes: a request that it does not"
     " allow was served.",
     "requests_dropped": "Requests of stale connections or generations were dropped.",

@@ -6,7 +6,7 @@ import re
 
 import waltz
 import waltz.testing
-from tests.api import PLAIN, SECTIONS, page, undocumented
+from tests.api import FRAMEWORKS, PLAIN, SECTIONS, page, undocumented
 from tests.clusters import ROOT
 
 
@@ -18,7 +18,9 @@ def test_every_public_name_has_its_place() -> None:
     placed = [name for names in SECTIONS.values() for name in names]
     assert sorted(placed) == sorted(waltz.__all__)
     headings = re.findall(r"^### (\w+)$", page(), re.MULTILINE)
-    assert sorted(headings) == sorted([*placed, *waltz.testing.__all__, "Options"])
+    of_frameworks = [name for names in FRAMEWORKS.values() for name in names]
+    shown = [*placed, *waltz.testing.__all__, *of_frameworks, "Options"]
+    assert sorted(headings) == sorted(shown)
     assert PLAIN.keys() <= set(placed)
 
 

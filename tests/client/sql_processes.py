@@ -7,7 +7,7 @@ from threading import Thread
 
 from sqlalchemy.exc import OperationalError
 
-from tests.client.sql_applications import Applying
+from waltz.client.databases.marked_callbacks import MarkedCallbacks
 from waltz.client.transaction import Transaction
 from waltz.errors import PostponedError
 from waltz.types import PartitionId
@@ -34,7 +34,7 @@ def in_threads(functions: Sequence[Callable[[], object]]) -> None:
         raise error
 
 
-def apply_in_the_end(callbacks: Applying, batch: Sequence[Transaction]) -> int:
+def apply_in_the_end(callbacks: MarkedCallbacks, batch: Sequence[Transaction]) -> int:
     """Apply as a client does; return how often the database had to be asked again."""
     postponed = 0
     while True:

@@ -57,8 +57,9 @@ def test_what_would_end_or_change_the_transaction_is_refused_by_its_name(
 
     def try_it(connection: sql.Connection) -> None:
         for named, call in FORBIDDEN.items():
-            with pytest.raises(LocalProtocolError, match=named):
+            with pytest.raises(LocalProtocolError, match=named) as raised:
                 call(connection)
+            assert str(raised.value).endswith("savepoints (begin_nested) are allowed")
 
     callbacks = Applying(engine, also=try_it)
     callbacks.get_client_high_water_mark(P0)

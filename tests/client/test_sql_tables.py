@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sql
+from sqlalchemy.exc import IntegrityError
 
 import waltz
 from tests.client.conftest import OpenEngine
-from tests.client.sql_applications import P0, Applying, rows, transactions
+from tests.client.sql_applications import APPLIED, P0, Applying, rows, transactions
 from tests.clusters import wait_until
 from waltz import LocalProtocolError, NotFoundError, PartitionBlockedError
 from waltz.client.databases.sql_tables import RETRY, ParkedTable, skip
@@ -103,6 +104,27 @@ def test_a_parked_transaction_is_applied_after_all_when_it_is_wanted(
     assert rows(open_engine()) == [0]
     with pytest.raises(NotFoundError, match="transaction 0 of partition 0 is not parked"):
         callbacks.apply_parked(0, 0)
+
+
+def test_a_parked_transaction_that_an_error_has_ended_stays_parked(engine: sql.Engine) -> None:
+    """PM-38: PostgreSQL would answer the commit with a rollback, and nobody would be told."""
+
+    def collide(connection: sql.Connection) -> None:
+        with pytest.raises(IntegrityError):
+            connection.execute(APPLIED.insert().values(partition=0, number=0))
+
+    callbacks = Applying(engine, also=collide)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.park(transactions(0, 1)[0], ValueError("no"))
+    table = ParkedTable("waltz_parked")
+    if engine.dialect.name == "postgresql":
+        with pytest.raises(LocalProtocolError, match="stays parked; errors of the"):
+            callbacks.apply_parked(0, 0)
+    else:  # the others undo the statement only
+        callbacks.apply_parked(0, 0)
+    with engine.connect() as connection:
+        assert len(table.rows(connection)) == 1 - len(rows(engine))
+    assert len(rows(engine)) == (engine.dialect.name != "postgresql")
 
 
 def test_of_several_processes_one_parks_a_transaction(open_engine: OpenEngine) -> None:

@@ -188,14 +188,14 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         framed("#", "#"), framed("'", "\\"), framed("'", "\\'"), framed("`", "a"),
     ),
     "src/waltz/client/databases/sql_statements.py:_COMMENT_ENDS": (repeated("/"), repeated("/*")),
-    "src/waltz/client/databases/guarded_connection.py:_ENDS_OR_CHANGES": (
+    "src/waltz/client/databases/sql_statements.py:_ENDS_OR_CHANGES": (
         framed("ROLLBACK", " "), framed("START", " "), framed("SET", " "), framed("SET a", " "),
         framed("SET ", "a"), framed("SET @@", "a"), framed("ROLLBACK WORK", " ", "T"),
     ),
-    "src/waltz/client/databases/guarded_connection.py:_COMMITS_IN_MYSQL": (
+    "src/waltz/client/databases/sql_statements.py:_COMMITS_IN_MYSQL": (
         framed("CREATE", " "), framed("DROP", " ", "TEMPORAR"), framed("CREATE OR", " "),
     ),
-    "src/waltz/client/databases/guarded_connection.py:_RUN_BY_MYSQL": (repeated("/*M"),),
+    "src/waltz/client/databases/sql_statements.py:_RUN_BY_MYSQL": (repeated("/*M"),),
     "src/waltz/cli/certificate_directory.py:NAME": (repeated("a"), repeated(".")),
     "src/waltz/cli/certs.py:DOMAIN": (repeated("a"),),
     "src/waltz/cli/certs.py:HOST": (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from waltz.client.databases.sql_callbacks import MARKS_TABLE, parked_table_name
+from waltz.client.databases.stored_marks import MARKS_TABLE, parked_table_name
 from waltz.errors import ConfigurationError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:

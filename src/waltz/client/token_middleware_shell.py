@@ -29,8 +29,13 @@ send a token that names a transaction of next year."""
 
 RETRY_AFTER_SECONDS: Final = 1
 
-_GIVEN: Final = "waltz.token"
+GIVEN: Final = "waltz.token"
 """The key of a request's scope with the token that its response gives."""
+
+TOO_EARLY: Final = (
+    "what the token in the header Waltz-Token names has not been applied here yet; repeat the"
+    " request\n"
+)
 
 
 class KnowsApplied(Protocol):
@@ -45,8 +50,8 @@ def give_token(scope: MutableMapping[str, Any], token: ConsistencyToken) -> None
 
     Raises LocalProtocolError: too many partitions together, or two histories.
     """
-    before = scope.get(_GIVEN)
-    scope[_GIVEN] = token if before is None else before | token
+    before = scope.get(GIVEN)
+    scope[GIVEN] = token if before is None else before | token
 
 
 class TokenMiddleware:
@@ -76,15 +81,15 @@ class TokenMiddleware:
                 brought = ConsistencyToken.parse(",".join(texts))
                 refusal = await self._refusal(brought)
             except WaltzError as error:
-                refusal = _refused(error)
+                refusal = PlainTextResponse(f"{error}\n", status_of(error))
         if refusal is not None:
             await refusal(scope, receive, send)
             return
 
         async def send_with_token(message: Message) -> None:
-            given: ConsistencyToken | None = scope.get(_GIVEN)
+            given: ConsistencyToken | None = scope.get(GIVEN)
             if message["type"] == "http.response.start" and given is not None:
-                MutableHeaders(scope=message)[HEADER] = str(_together(brought, given))
+                MutableHeaders(scope=message)[HEADER] = str(together(brought, given))
             await send(message)
 
         await self._app(scope, receive, send_with_token)
@@ -103,12 +108,7 @@ class TokenMiddleware:
                     return None
             finally:
                 self._waiting -= 1
-        return PlainTextResponse(
-            "what the token in the header Waltz-Token names has not been applied here yet; repeat"
-            " the request\n",
-            425,
-            {"retry-after": str(RETRY_AFTER_SECONDS)},
-        )
+        return PlainTextResponse(TOO_EARLY, 425, {"retry-after": str(RETRY_AFTER_SECONDS)})
 
     async def _until_applied(self, token: ConsistencyToken) -> None:
         for pause in pauses():
@@ -117,7 +117,7 @@ class TokenMiddleware:
                 return
 
 
-def _together(brought: ConsistencyToken | None, given: ConsistencyToken) -> ConsistencyToken:
+def together(brought: ConsistencyToken | None, given: ConsistencyToken) -> ConsistencyToken:
     """Return a token for both, so that a user need keep the newest only; `given` if there is none
     for both."""
     if brought is None:
@@ -128,10 +128,10 @@ def _together(brought: ConsistencyToken | None, given: ConsistencyToken) -> Cons
         return given
 
 
-def _refused(error: WaltzError) -> Response:
-    status = 503
+def status_of(error: WaltzError) -> int:
+    """Return the HTTP status of a request whose token was answered with `error`."""
     if isinstance(error, HistoryChangedError):
-        status = 409
-    elif isinstance(error, LocalProtocolError | NotFoundError):
-        status = 400
-    return PlainTextResponse(f"{error}\n", status)
+        return 409
+    if isinstance(error, LocalProtocolError | NotFoundError):
+        return 400
+    return 503

@@ -7,36 +7,29 @@ database, and another process applies the log to it.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from waltz.client.consistency_token import DROP_IT, ConsistencyToken, pauses
-from waltz.client.databases.sql_callbacks import MARKS_TABLE
+from waltz.client.databases.stored_marks import MARKS_TABLE
 from waltz.errors import HistoryChangedError, OperationTimeoutError
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from waltz.client.databases.sql_tables import StoredMark
+    from waltz.client.databases.stored_marks import StoredMark
 
 
-class DatabaseMarks:
-    """The marks in a database: the last transaction of each partition that was applied to it.
-
-    For threads: on an event loop, call it in a thread. `table_name` as given to `SqlCallbacks`.
-    """
-
-    def __init__(self, engine: Engine, *, table_name: str = MARKS_TABLE) -> None:
-        from waltz.client.databases.sql_tables import marks_table
-
-        self._engine = engine
-        self._table = marks_table(table_name)
+class MarksOfDatabase(ABC):
+    """The marks in a database, whatever library reads them. For threads: on an event loop, call it
+    in a thread."""
 
     def has_applied(self, token: ConsistencyToken) -> bool:
         """Return whether the database has all that `token` names. One query.
 
         Raises HistoryChangedError: the database follows another history, so nobody can tell from
-        its marks; SQLAlchemy's DBAPIError: the database did not answer.
+        its marks; the library's own error: the database did not answer.
         """
         return not self._missing(token)
 
@@ -76,6 +69,23 @@ class DatabaseMarks:
                     f"partition {partition_id} is at {found.high_water_mark} of {wanted}"
                 )
         return missing
+
+    @abstractmethod
+    def _stored(self) -> dict[PartitionId, StoredMark]:
+        """Return the marks of all partitions; none if the table is not there yet."""
+
+
+class DatabaseMarks(MarksOfDatabase):
+    """The marks in a database: the last transaction of each partition that was applied to it.
+
+    For threads: on an event loop, call it in a thread. `table_name` as given to `SqlCallbacks`.
+    """
+
+    def __init__(self, engine: Engine, *, table_name: str = MARKS_TABLE) -> None:
+        from waltz.client.databases.sql_tables import marks_table
+
+        self._engine = engine
+        self._table = marks_table(table_name)
 
     def _stored(self) -> dict[PartitionId, StoredMark]:
         import sqlalchemy

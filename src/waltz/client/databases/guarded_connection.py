@@ -8,7 +8,6 @@ only. Row PM-56.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -16,32 +15,12 @@ from typing import Any, Final, NoReturn
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import IsolationLevel
 
-from waltz.client.databases.sql_statements import statement_begins
-from waltz.errors import LocalProtocolError
+from waltz.client.databases.sql_statements import forbidden_statement, not_allowed
 
 FORBIDDEN_OPTIONS: Final = frozenset(
     {"isolation_level", "postgresql_readonly", "postgresql_deferrable", "schema_translate_map"}
 )
 """Options that change how a transaction runs, or where its tables are."""
-
-_ENDS_OR_CHANGES: Final = re.compile(
-    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
-    r"|ROLLBACK(?!(?:\s+WORK|\s+TRANSACTION)?\s+TO\b)"
-    r"|SET\s+(?:\w+\s+)?(?:TRANSACTION|AUTOCOMMIT|CHARACTERISTICS)"
-    r"|SET\s+(?:@@(?:\w+\.)?)?AUTOCOMMIT)\b",
-    re.IGNORECASE,
-)
-"""Statements with the effect of the forbidden methods."""
-
-_COMMITS_IN_MYSQL: Final = re.compile(
-    r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
-    r"|GRANT|REVOKE|LOCK|UNLOCK|ANALYZE|OPTIMIZE|REPAIR|FLUSH)\b",
-    re.IGNORECASE,
-)
-"""Statements before which MySQL and MariaDB commit the transaction that is under way."""
-
-_RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
-"""A comment that MySQL and MariaDB run as a statement."""
 
 
 class GuardedConnection(Connection):
@@ -146,23 +125,9 @@ class GuardedConnection(Connection):
     ) -> None:
         if not self._guarded:
             return
-        for begin in statement_begins(statement, self.dialect.name):
-            self._check_one(statement, begin)
-
-    def _check_one(self, statement: str, begin: int) -> None:
-        what = f"the statement {statement[begin : begin + 60]!r}"
-        if _ENDS_OR_CHANGES.match(statement, begin):
-            self._refuse(what)
-        if not self._is_mysql:
-            return
-        if _COMMITS_IN_MYSQL.match(statement, begin):
-            self._refuse(f"{what}, which commits in {self.dialect.name},")
-        if _RUN_BY_MYSQL.match(statement, begin):
-            self._refuse("a statement that begins with a comment that the database runs")
+        found = forbidden_statement(statement, self.dialect.name)
+        if found is not None:
+            self._refuse(found)
 
     def _refuse(self, what: str) -> NoReturn:
-        raise LocalProtocolError(
-            f"{what} is not allowed while transactions are applied: the high-water mark moves in"
-            " the same database transaction, which is committed by the caller; savepoints"
-            " (begin_nested) are allowed"
-        )
+        raise not_allowed(what)

@@ -1,7 +1,8 @@
-"""Finds where the statements in a text of SQL begin, after comments and behind semicolons.
+"""Finds where the statements in a text of SQL begin, after comments and behind semicolons, and
+which of them an application may not run while it applies.
 
-Owns what databases take for a comment and for quoted text. It finds mistakes, not attacks: session
-settings that change how quotes are read are not followed.
+Owns what databases take for a comment and for quoted text, and what is forbidden. It finds
+mistakes, not attacks: session settings that change how quotes are read are not followed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+from waltz.errors import LocalProtocolError
 
 _STANDARD_QUOTES: Final = r"""
       '[^']*(?:''[^']*)*(?:'|\Z)
@@ -115,3 +118,48 @@ def _piece_end(text: str, found: re.Match[str], syntax: Syntax) -> int:
         if depth == 0:
             return each.end()
     return len(text)
+
+
+_ENDS_OR_CHANGES: Final = re.compile(
+    r"(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION|XA|USE"
+    r"|ROLLBACK(?!(?:\s+WORK|\s+TRANSACTION)?\s+TO\b)"
+    r"|SET\s+(?:\w+\s+)?(?:TRANSACTION|AUTOCOMMIT|CHARACTERISTICS)"
+    r"|SET\s+(?:@@(?:\w+\.)?)?AUTOCOMMIT)\b",
+    re.IGNORECASE,
+)
+"""Statements with the effect of the forbidden methods."""
+
+_COMMITS_IN_MYSQL: Final = re.compile(
+    r"(?:(?:CREATE(?:\s+OR\s+REPLACE)?|DROP)(?!\s+TEMPORARY)|ALTER|TRUNCATE|RENAME"
+    r"|GRANT|REVOKE|LOCK|UNLOCK|ANALYZE|OPTIMIZE|REPAIR|FLUSH)\b",
+    re.IGNORECASE,
+)
+"""Statements before which MySQL and MariaDB commit the transaction that is under way."""
+
+_RUN_BY_MYSQL: Final = re.compile(r"/\*M?!")
+"""A comment that MySQL and MariaDB run as a statement."""
+
+
+def forbidden_statement(statement: str, dialect: str) -> str | None:
+    """Return a description of the first statement in the text `statement` that would end or change
+    the transaction in which it is run; None: there is none. `dialect` is SQLAlchemy's name."""
+    is_mysql = dialect in ("mysql", "mariadb")
+    for begin in statement_begins(statement, dialect):
+        what = f"the statement {statement[begin : begin + 60]!r}"
+        if _ENDS_OR_CHANGES.match(statement, begin):
+            return what
+        if is_mysql and _COMMITS_IN_MYSQL.match(statement, begin):
+            return f"{what}, which commits in {dialect},"
+        if is_mysql and _RUN_BY_MYSQL.match(statement, begin):
+            return "a statement that begins with a comment that the database runs"
+    return None
+
+
+def not_allowed(what: str, savepoints: str = "begin_nested") -> LocalProtocolError:
+    """Return the error for `what`, which an application may not do while it applies. `savepoints`:
+    what its library calls them."""
+    return LocalProtocolError(
+        f"{what} is not allowed while transactions are applied: the high-water mark moves in"
+        " the same database transaction, which is committed by the caller; savepoints"
+        f" ({savepoints}) are allowed"
+    )

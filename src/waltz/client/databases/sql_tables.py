@@ -12,13 +12,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 import sqlalchemy as sql
 from sqlalchemy.exc import DBAPIError
 
+from waltz.client.databases.stored_marks import HISTORY_CHARACTERS, StoredMark, history_of
 from waltz.client.transaction import Transaction
-from waltz.errors import HistoryChangedError, LocalProtocolError, NotFoundError
+from waltz.errors import LocalProtocolError, NotFoundError
 from waltz.types import (
     ClientId,
     Generation,
@@ -34,9 +34,6 @@ PARKED: Final = "parked"
 
 RETRY: Final = "retry"
 """State of a row to be applied when the application starts next."""
-
-HISTORY_CHARACTERS: Final = 36
-"""Characters of a UUID."""
 
 ERROR_CHARACTERS_MAX: Final = 2_000
 """Characters of an error's text in a row."""
@@ -88,36 +85,14 @@ def marks_table(name: str) -> sql.Table:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMark:
-    """The last transaction of a partition that was applied to a database, and its history; None: an
-    earlier release has kept the mark."""
-
-    high_water_mark: TransactionId
-    history: UUID | None
-
-
 def read_marks(connection: sql.Connection, table: sql.Table) -> dict[PartitionId, StoredMark]:
     """Return the marks of all partitions. Raises HistoryChangedError: a history is none."""
     columns = table.c
     wanted = sql.select(columns.partition_id, columns.high_water_mark, columns.history)
     return {
-        PartitionId(partition_id): StoredMark(TransactionId(mark), _history(text))
+        PartitionId(partition_id): StoredMark(TransactionId(mark), history_of(text))
         for partition_id, mark, text in connection.execute(wanted)
     }
-
-
-def _history(text: str | None) -> UUID | None:
-    """Return the history of a column's text."""
-    if text is None:
-        return None
-    try:
-        return UUID(text)
-    except ValueError:
-        raise HistoryChangedError(
-            f"the column history has {text!r}; expected the key of a cluster. Nothing was applied:"
-            " restore the database, or set the column to the key that `waltz status` shows"
-        ) from None
 
 
 class ParkedTable:

@@ -1,0 +1,1 @@
+"""Tests of Waltz in frameworks, with the real ones."""
