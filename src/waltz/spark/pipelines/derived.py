@@ -273,7 +273,10 @@ def _joined(
     with held_staging(log.definition.target) as path:
         part = part_of(log.tables, change.derived)
         aside = replace(
-            log, definition=replace(log.definition, target=path, buckets=buckets, tables=part)
+            log,
+            definition=replace(
+                log.definition, target=path, buckets=buckets, changes=None, tables=part
+            ),
         )
         joining = Joining(
             names=change.derived,
@@ -432,7 +435,7 @@ def _scratch(definition: PipelineDefinition) -> Iterator[Target]:
     """Yield tables that are gone after the block, on the same disk as those they are for."""
     beside = definition.target
     with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
-        scratch = replace(definition, target=Path(directory) / "tables")
+        scratch = replace(definition, target=Path(directory) / "tables", changes=None)
         with open_tables(scratch, create=True) as store:
             yield store
 
