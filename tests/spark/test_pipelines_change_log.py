@@ -141,6 +141,21 @@ def test_the_changes_of_a_commit_are_read_in_their_turn(path: Path) -> None:
             list(commits[0].changes)
 
 
+def test_a_reader_may_leave_off_and_ask_again(path: Path) -> None:
+    with prepared(path, 9) as store:
+        start = place_of(store)
+        add(store, 0, "a")
+        add(store, 1, "b")
+        left = store.changes(T, start)
+        assert next(left).position.marks == {0: 1}
+        assert sizes(store, start) == [1, 1]
+        add(store, 2, "c")
+        assert [each.position.marks for each in left] == [{0: 2}], "as of the moment it began"
+        other: Any = store.changes(T, start)
+        next(other)
+    other.close()
+
+
 def test_readers_see_one_moment_while_runs_commit_and_let_go(bounded: TableStore) -> None:
     start = place_of(bounded)
     add(bounded, 0, "a")

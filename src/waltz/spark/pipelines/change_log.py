@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from waltz.errors import ConfigurationError
+from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_changes import columns_of
 from waltz.spark.pipelines.row_changes import (
@@ -130,6 +132,21 @@ class ChangeLog:
         """Return the ID of a table whose changes are kept; None: they are not."""
         found = self._rows("SELECT id FROM waltz_changed_tables WHERE name = ?", (name,))
         return UUID(found[0][0]) if found else None
+
+    def expected_id(self, place: str, name: str) -> UUID:
+        """Return the ID of a table. Raises ConfigurationError: its changes are not kept."""
+        if not self.is_kept:
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {place} keeps no changes; write `changes: 1000000` into the"
+                " definition, and run the pipeline"
+            )
+        table_id = self.table_id(name)
+        if table_id is None:
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {place}: table {name} was made anew, and its changes are kept"
+                " from the next run on; run the pipeline"
+            )
+        return table_id
 
     def changes(
         self, place: str, definition: TableDefinition, now: Position, after: Position | None

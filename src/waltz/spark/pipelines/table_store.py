@@ -168,7 +168,8 @@ class TableStore:
         self._connect()
 
     def _connect(self) -> None:
-        self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        with self._errors_named():
+            self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             with self._errors_named():
                 # Readers proceed while a run commits, and what is committed is on the disk.
@@ -433,21 +434,12 @@ class TableStore:
 
         Raises ChangesMissingError; ConfigurationError: the changes of this table are not kept.
         """
-        with self.snapshot():
-            log = ChangeLog(self._database)
-            if not log.is_kept:
-                raise ConfigurationError(
-                    f"{INVALID_TABLES} {self.place} keeps no changes; write `changes: 1000000` into"
-                    " the definition, and run the pipeline"
-                )
-            table_id = log.table_id(definition.name)
-            if table_id is None:
-                raise ConfigurationError(
-                    f"{INVALID_TABLES} {self.place}: table {definition.name} was made anew, and its"
-                    " changes are kept from the next run on; run the pipeline"
-                )
+        # With a connection of its own: a reader may leave off, or ask twice at a time.
+        with TableStore(self.path, create=False) as reader, reader.snapshot():
+            log = ChangeLog(reader._database)
+            table_id = log.expected_id(self.place, definition.name)
             place = f"{self.place}, table {definition.name},"
-            now = Position(identity(table_id, self.history()), present(self.marks()))
+            now = Position(identity(table_id, reader.history()), present(reader.marks()))
             yield from log.changes(place, definition, now, after)
 
     def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
