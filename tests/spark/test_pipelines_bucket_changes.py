@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.errors import ChangesMissingError, CorruptionError
-from waltz.spark.pipelines.bucket_changes import BucketFiles, columns_of
+from waltz.spark.pipelines.bucket_changes import BucketFiles
 from waltz.spark.pipelines.row_changes import Row, RowChange
-from waltz.spark.pipelines.tables import Measure, TableDefinition
+from waltz.spark.pipelines.tables import Measure, TableDefinition, columns_of
 
 TABLE = TableDefinition(
     "t", (("a", "a"), ("b", "b")), (Measure("x", "last", "x"), Measure("y", "last", "y"))

@@ -17,7 +17,7 @@ from waltz.errors import CorruptionError, NotFoundError
 from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.pipelines.row_changes import Row, RowChange, missing
 from waltz.spark.pipelines.table_files import open_files
-from waltz.spark.pipelines.tables import PLACES, TableDefinition
+from waltz.spark.pipelines.tables import TableDefinition, columns_of
 
 FilePaths = Mapping[int, Sequence[str]]
 """The files of each bucket of a version, relative to the table's root or, on a disk, absolute."""
@@ -107,12 +107,6 @@ class BucketFiles:
 
     def _tidied(self, path: str) -> Exception:
         return missing(f"{self.place} has no file {path} any more: it was tidied away")
-
-
-def columns_of(definition: TableDefinition) -> list[str]:
-    """Return the columns of a table, in their order."""
-    keys = (name for name, _ in definition.keys)
-    return [*keys, *(each.name for each in definition.measures), *PLACES]
 
 
 def _rows(table: pa.Table) -> Iterator[Row]:

@@ -17,7 +17,6 @@ from uuid import UUID, uuid4
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.bucket_changes import columns_of
 from waltz.spark.pipelines.row_changes import (
     CommittedChanges,
     InTurn,
@@ -29,8 +28,8 @@ from waltz.spark.pipelines.row_changes import (
     not_a_place,
     present,
 )
-from waltz.spark.pipelines.tables import TableDefinition
-from waltz.spark.pipelines.tidied import TidiedTable
+from waltz.spark.pipelines.tables import TableDefinition, columns_of
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 LOG: Final = """
@@ -45,7 +44,7 @@ INSERT INTO waltz_change_log VALUES (0, 0)
 commit after `since` on; the commits, with milliseconds since 1970."""
 
 Ranges = list[tuple[PartitionId, TransactionId, TransactionId]]
-"""What a commit took in: partitions with their first transaction, and the one after their last."""
+"""The ranges of a commit: partitions with their first transaction, and the one after the last."""
 
 _KNOWN: Final = "SELECT name FROM main.sqlite_schema WHERE type = ? AND name = ?"
 

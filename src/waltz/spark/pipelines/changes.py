@@ -13,11 +13,11 @@ from typing import Self
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_DEFINITION
-from waltz.spark.pipelines.bucket_changes import columns_of
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.definition_change import stored_table
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position
+from waltz.spark.pipelines.tables import columns_of
 
 
 class TableChanges:

@@ -128,21 +128,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))
     target_kind, target, url = _target(kind, str(given["target"]))
-    if target_kind != "sqlite" and "report" in given:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
-            f" {given['target']!r}"
-        )
-    if target_kind == "sqlite" and "buckets" in given:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} buckets: only Delta and Iceberg tables have buckets; the target"
-            f" is {given['target']!r}"
-        )
-    if target_kind != "sqlite" and "changes" in given:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} changes: Delta and Iceberg tables have their changes in their"
-            " versions, which `waltz pipeline tidy` keeps; leave it out"
-        )
+    _expect_fitting(target_kind, given)
     return PipelineDefinition(
         kind=kind,
         cluster=cluster,
@@ -167,6 +153,23 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         buckets=_number("buckets", given, BUCKETS_MAX),
         changes=_number("changes", given, CHANGES_MAX),
     )
+
+
+def _expect_fitting(target_kind: TargetKind, given: Mapping[str, object]) -> None:
+    """Raise ConfigurationError: a key of the file is for other targets than this one."""
+    if target_kind == "sqlite":
+        wrong = {"buckets": "only Delta and Iceberg tables have buckets"}
+    else:
+        wrong = {
+            "report": "a report needs tables in SQLite",
+            "changes": "Delta and Iceberg tables have their changes in their versions, which"
+            " `waltz pipeline tidy` keeps; leave it out",
+        }
+    for key, fault in wrong.items():
+        if key in given:
+            raise ConfigurationError(
+                f"{INVALID_DEFINITION} {key}: {fault}; the target is {given['target']!r}"
+            )
 
 
 def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:

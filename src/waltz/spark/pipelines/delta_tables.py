@@ -22,7 +22,7 @@ from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.row_changes import Marks, present
 from waltz.spark.pipelines.table_files import sync
 from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
-from waltz.spark.pipelines.tidied import TidiedTable
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:

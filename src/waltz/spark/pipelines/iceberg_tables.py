@@ -29,7 +29,7 @@ from waltz.spark.pipelines.table_store import (
     Layout,
     TableStore,
 )
-from waltz.spark.pipelines.tidied import TidiedTable
+from waltz.spark.pipelines.target import TidiedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

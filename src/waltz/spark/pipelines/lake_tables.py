@@ -34,7 +34,7 @@ from waltz.spark.pipelines.lake_changes import TableVersions, changes_between_ve
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.table_store import REMEDY, Batch, Joining, Layout, TableStore
 from waltz.spark.pipelines.tables import TableDefinition
-from waltz.spark.pipelines.tidied import TidiedTable
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 DATABASE: Final = "waltz.db"

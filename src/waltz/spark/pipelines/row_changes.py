@@ -30,7 +30,7 @@ class Position:
     """A place between two commits of one table.
 
     table_id  made with the table, and another one whenever a pipeline puts another table in its
-              place, or the table goes on with another history of the log.
+              place, or the table follows another history of the log than before.
     marks     the next transaction to take in of each partition.
     """
 

@@ -30,7 +30,7 @@ from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.change_log import ChangeLog
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position, identity, present
 from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
-from waltz.spark.pipelines.tidied import TidiedTable
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 FORMAT: Final = 1

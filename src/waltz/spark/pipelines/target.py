@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import UUID
 
-from waltz import Histories
-from waltz.spark.pipelines.row_changes import CommittedChanges, Position
-from waltz.spark.pipelines.table_store import Batch, Joining, Layout
-from waltz.spark.pipelines.tables import TableDefinition
-from waltz.spark.pipelines.tidied import TidiedTable
-from waltz.types import PartitionId, TransactionId
+if TYPE_CHECKING:
+    from waltz import Histories
+    from waltz.spark.pipelines.row_changes import CommittedChanges, Position
+    from waltz.spark.pipelines.table_store import Batch, Joining, Layout
+    from waltz.spark.pipelines.tables import TableDefinition
+    from waltz.types import PartitionId, TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class TidiedTable:
+    """A table and its files that no version of the retained time needs, relative to the table.
+
+    byte_count  their sizes together.
+    changes     changes of rows that are older than the retained time: of tables in SQLite, which
+                have no files.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    byte_count: int
+    changes: int = 0
 
 
 class Target(Protocol):
