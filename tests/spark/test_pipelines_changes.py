@@ -251,7 +251,7 @@ def test_a_program_follows_a_table_by_the_file_of_the_definition(
 @pytest.mark.processes
 def test_no_change_is_missing_or_doubled_after_a_process_was_killed(tmp_path: Path) -> None:
     # Of Delta and Iceberg tables `test_pipelines_lake_tables.py` shows the same.
-    followed_under_kills(TableStore, tmp_path / "target", kills=3, batches=8)
+    followed_under_kills(TableStore, tmp_path / "target", kills=3, batches=40)
 
 
 @pytest.mark.long
@@ -260,4 +260,6 @@ def test_no_change_is_missing_or_doubled_after_a_process_was_killed(tmp_path: Pa
 def test_no_change_is_missing_or_doubled_after_many_kills(
     tmp_path: Path, kind: type[TableStore]
 ) -> None:
-    followed_under_kills(kind, tmp_path / "target", kills=25, batches=80)
+    followed_under_kills(
+        kind, tmp_path / "target", kills=25, batches=400 if kind is TableStore else 80
+    )
