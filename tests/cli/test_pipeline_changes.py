@@ -122,7 +122,10 @@ def test_tables_without_changes_say_what_to_write_into_the_definition(tmp_path: 
     file.write_text(DEFINITION.format("tables.db"))
     adding(file)(0, "a", b"")
     for arguments, text in (
-        (("changes", str(file), "accounts"), "keeps no changes; write `changes: 1000000` into"),
+        (
+            ("changes", str(file), "accounts"),
+            "keeps no changes; run the pipeline, with `changes: 1000000` in",
+        ),
         (("tidy", str(file)), "has no Delta or Iceberg tables, and keeps no `changes`; only"),
     ):
         refused = run(*arguments)

@@ -99,7 +99,7 @@ def test_commits_that_change_nothing_are_bounded_as_changes_are(bounded: TableSt
 def test_changes_are_kept_from_the_run_that_asks_for_them_until_one_does_not(path: Path) -> None:
     with prepared(path, None) as store:
         add(store, 0, "a")
-        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*keeps no changes; write `ch"):
+        with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*keeps no changes; run the"):
             list(store.changes(T, None))
     with prepared(path, 9) as store:
         first = place_of(store)

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -118,14 +119,18 @@ def query(path: Path, text: str) -> list[tuple[Any, ...]]:
 def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:
-    access, definition = LogAccess(cluster), defined(cluster, tmp_path)
+    access = LogAccess(cluster)
+    definition = replace(defined(cluster, tmp_path), changes=1000)
     move(cluster, 40, seed=1)
     first = take_in(spark, access, definition)
     assert (first.transactions, first.batches) == (40, 3)
     assert take_in(spark, access, definition).transactions == 0
     move(cluster, 10, seed=2)
     assert lag(access, definition) == [PartitionLag(each, 20, 25) for each in PARTITIONS]
+    mirror = Mirror(1)
+    assert followed_balances(definition, mirror, cluster) == 1, "the whole table"
     assert take_in(spark, access, definition).transactions == 10
+    assert followed_balances(definition, mirror, cluster) == 1
     log = log_of(cluster)
     found = query(definition.target, "SELECT account, balance, moves FROM balances")
     assert {account: rest for account, *rest in found} == {
@@ -142,6 +147,9 @@ def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     assert len(verify(spark, access, definition).differences) == 1
     assert rebuild(spark, access, definition).transactions == 50
     assert verify(spark, access, definition).differences == ()
+    with pytest.raises(ChangesMissingError, match=r"^WALTZ-2018 .*rebuilt"):
+        followed_balances(definition, mirror, cluster)
+    assert followed_balances(definition, Mirror(1), cluster) == 1
 
 
 def altered(kind: TargetKind, path: Path) -> None:

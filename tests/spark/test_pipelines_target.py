@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.spark.followed_changes import expect_exact_changes
+from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
 from tests.spark.tables_by_value import (
     CLUSTER,
     LAYOUTS,
@@ -160,12 +160,15 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
         assert found.planned() == {}
         assert found.blocks() == {(0, 0): (len(placed), f"{sum(range(len(placed))):x}")}
     with kind(path, create=False) as followed:
-        for layout, counted in zip(LAYOUTS, (list, positive), strict=True):
-
-            def truth_at(marks: Mapping[Any, int], counted: Any = counted) -> list[Any]:
-                return folded(counted(placed[: marks.get(0, 0)]))
-
-            expect_exact_changes(followed, layout.definition, truth_at)
+        expect_exact_changes(
+            followed, LAYOUTS[0].definition, lambda marks: folded(placed[: marks.get(0, 0)])
+        )
+        follow(
+            Mirror(2),
+            followed,
+            LAYOUTS[1].definition,
+            lambda marks: folded(positive(placed[: marks.get(0, 0)])),
+        )
 
 
 def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:

@@ -136,8 +136,8 @@ class ChangeLog:
         """Return the ID of a table. Raises ConfigurationError: its changes are not kept."""
         if not self.is_kept:
             raise ConfigurationError(
-                f"{INVALID_TABLES} {place} keeps no changes; write `changes: 1000000` into the"
-                " definition, and run the pipeline"
+                f"{INVALID_TABLES} {place} keeps no changes; run the pipeline, with"
+                " `changes: 1000000` in the definition"
             )
         table_id = self.table_id(name)
         if table_id is None:

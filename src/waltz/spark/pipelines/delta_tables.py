@@ -79,11 +79,14 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         """
         with super().snapshot():
             if self._joining() is not None:
-                raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the"
-                    " others; run the pipeline to finish it"
-                )
+                raise self._within_joining()
             yield
+
+    def _within_joining(self) -> VersionConflictError:
+        return VersionConflictError(
+            f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the others; run"
+            " the pipeline to finish it"
+        )
 
     def adopt(self, fresh: Self, joining: Joining) -> bool:
         """Put the tables of `fresh` among these, planned first: a run that is killed is finished by
@@ -195,6 +198,8 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         return DeltaTable(self.table_root(name), storage_options=self._storage_options())
 
     def _versions(self, name: str) -> DeltaVersions:
+        if self._joining() is not None:
+            raise self._within_joining()
         table = self._opened(name)
         # Asked for later than the table, which has no partition that was not planned before.
         return DeltaVersions(table, self._known_partitions(), self._files)

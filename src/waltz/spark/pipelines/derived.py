@@ -379,8 +379,12 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     log = _open(spark, access, definition)
     with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)
-        report = _fill(log, fresh, judged_layouts(spark, log.tables))
+        layouts = judged_layouts(spark, log.tables)
+        report = _fill(log, fresh, layouts)
         store.replace_by(fresh)
+    if definition.changes is not None:  # they begin anew; if not here, then with the next run
+        with open_tables(definition, create=False) as store:
+            store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
     with held_staging(definition.target) as path:
         remove_staging(path)
     return report
