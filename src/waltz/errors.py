@@ -28,6 +28,7 @@
         DirectoryInUseError      another process holds the storage directory
         ForeignDirectoryError    the directory belongs to another cluster or storage node
       NotFoundError              no such transaction or partition
+        ChangesMissingError      the changes of a table after a place are not kept: read it anew
       PermissionDeniedError      the server's policy does not allow this to this client
         PermissionLostError      the same; what was sent before: unknown
       PartitionInactiveError     this client has not activated the partition
@@ -216,6 +217,11 @@ class ForeignDirectoryError(ConfigurationError): ...
 
 
 class NotFoundError(WaltzError): ...
+
+
+class ChangesMissingError(NotFoundError):
+    """The changes of a derived table after a position cannot be told: they were tidied away, the
+    table was made anew, or it never was there. The text says which; read the table anew."""
 
 
 class PermissionDeniedError(WaltzError):

@@ -122,6 +122,7 @@ ROWS = (
     Row("bridge kafka", "--help", 27, LOOP),
     Row("bridge status", "--help", 23, LOOP),
     Row("bridge skip", "--help", 23, LOOP),
+    Row("pipeline changes", "--help", 10, NOTHING),
     Row("pipeline init", "--help", 10, NOTHING),
     Row("pipeline rebuild", "--help", 10, NOTHING),
     Row("pipeline report", "--help", 10, NOTHING),

@@ -24,7 +24,8 @@ def event(transaction_id: int) -> Event:
 
 
 def main(kind: TargetKind, directory: Path, batches: int) -> None:
-    definition = PipelineDefinition("tables", "none", directory, target_kind=kind)
+    changes = 10_000 if kind == "sqlite" else None
+    definition = PipelineDefinition("tables", "none", directory, target_kind=kind, changes=changes)
     with open_tables(definition, create=True) as store:
         store.prepare(CLUSTER, "definition", LAYOUTS)
         while (first := store.marks().get(PartitionId(0), 0)) < batches * PER_BATCH:

@@ -5,8 +5,8 @@
 Each round appends to the log, kills the driver, its Java process or a Python worker with SIGKILL
 while a batch is taken in, starts the pipeline again once it has ended, and waits until the tables
 have all that the log has. Then every row that DuckDB reads must be what plain Python makes of the
-log. In the end `verify` must find the tables equal, and tidying must leave no file that the tables
-do not name.
+log, and so must a copy of a table that takes its changes only. In the end `verify` must find the
+tables equal, and tidying must leave no file that the tables do not name.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.live.journal import read_all
 from tests.spark.duck import Duck, opened_duck
+from tests.spark.followed_changes import Mirror
 from tests.spark.killed_pipeline import OPTIONS, defined
 from tests.spark.kills import CATCH_UP_SECONDS_MAX, Pipeline, kill_in_rounds
 from waltz.errors import NotFoundError, VersionConflictError
 from waltz.spark import spark_session
+from waltz.spark.pipelines.changes import TableChanges
 from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.proof import verify
@@ -60,6 +62,8 @@ class TableRun:
             cluster.coordinator, directory, "tests.spark.killed_pipeline", kind
         )
         self.kills: Counter[str] = Counter()
+        self._mirror = Mirror(1)
+        self.followed = 0
 
     def round(self, client: waltz.WaltzClient, kind: str) -> None:
         """Append, kill while it is taken in, and judge. Raises AssertionError."""
@@ -133,9 +137,14 @@ class TableRun:
             texts[text] = count + 1, total + header, header
             number, greatest = headers.get(header, (0, ""))
             headers[header] = number + 1, max(greatest, text)
-        assert self._rows("texts", "text", "count", "headers", "latest") == {
-            (text, *rest) for text, rest in texts.items()
-        }
+        wanted = {(text, *rest) for text, rest in texts.items()}
+        assert self._rows("texts", "text", "count", "headers", "latest") == wanted
+        definition = defined(self._cluster.coordinator, self._directory, self._kind)
+        with TableChanges(definition, "texts") as feed:
+            for commit in feed.after(self._mirror.position):
+                self._mirror.take(commit)
+                self.followed += 1
+        assert {row[:4] for row in self._mirror.rows.values()} == wanted, "by the changes alone"
         assert self._rows("headers", "header", "count", "greatest") == {
             (header, *rest) for header, rest in headers.items()
         }
@@ -226,7 +235,7 @@ def main() -> None:
         orphans = run.finish()
         print(
             f"{chosen.format}, seed {chosen.seed}: {dict(run.kills)}, {run.pipeline.starts} starts,"
-            f" {orphans} orphans before tidying, all equal"
+            f" {orphans} orphans before tidying, {run.followed} commits followed, all equal"
         )
 
 

@@ -18,13 +18,15 @@ import yaml
 import waltz
 from tests.clusters import running_cluster, wait_until
 from tests.shares import one_in
+from tests.spark.followed_changes import Mirror
 from tests.spark.killed_pipeline import defined as killed_definition
 from tests.spark.kills import Pipeline
 from tests.spark.test_pipelines_derived import FILE, NO_JSON, move
 from waltz.client.transaction import PlainAppend
-from waltz.errors import ConfigurationError, CorruptionError
+from waltz.errors import ChangesMissingError, ConfigurationError, CorruptionError
 from waltz.spark.followed_metrics import LastVerify
 from waltz.spark.pipelines.archiving import add_to_archive
+from waltz.spark.pipelines.changes import TableChanges
 from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind, parse_definition
 from waltz.spark.pipelines.derived import lag, rebuild, take_in
 from waltz.spark.pipelines.last_verify import read_record, write_record
@@ -93,7 +95,12 @@ def test_tables_that_come_and_change_are_derived_alone_and_join_the_others(
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
         client.append(0, b"no JSON", header=NO_JSON)
     add_to_archive(spark, access, tmp_path / "archive")
+    if kind == "sqlite":
+        given.content["changes"] = 1000
     take_in(spark, access, given.parsed())
+    mirrors = {"balances": Mirror(1), "days": Mirror(1)}
+    for name, mirror in mirrors.items():
+        assert followed(given.parsed(), name, mirror) == 1
     move(cluster, 6, seed=2)
     given.tables["headers"] = HEADERS
     given.tables["days"]["measures"]["latest"] = "max(at)"
@@ -117,6 +124,23 @@ def test_tables_that_come_and_change_are_derived_alone_and_join_the_others(
     assert not is_staged(given.parsed().target)
     again = take_in(spark, access, given.parsed())
     assert (again.transactions, again.backfilled) == (0, ())
+    assert followed(given.parsed(), "balances", mirrors["balances"]) == 1, "its changes go on"
+    whole = Mirror(1)
+    followed(given.parsed(), "balances", whole)
+    assert mirrors["balances"].rows == whole.rows
+    with pytest.raises(ChangesMissingError, match=r"^WALTZ-2018 .*changed"):
+        followed(given.parsed(), "days", mirrors["days"])
+    assert followed(given.parsed(), "headers", Mirror(1)) == 1
+
+
+def followed(definition: PipelineDefinition, table: str, mirror: Mirror) -> int:
+    """Let a copy of a table take what it lacks; return the number of commits."""
+    count = 0
+    with TableChanges(definition, table) as feed:
+        for commit in feed.after(mirror.position):
+            mirror.take(commit)
+            count += 1
+    return count
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "delta"])

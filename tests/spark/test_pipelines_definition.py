@@ -115,6 +115,11 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
             TABLES.replace("tables.db", "delta:t") + "buckets: 4097",
             "buckets is 4097; expected a number from 1 to 4096",
         ),
+        (TABLES + "changes: 0", "changes is 0; expected a number from 1 to 1000000000"),
+        (
+            TABLES.replace("tables.db", "iceberg:t") + "changes: 9",
+            "changes: Delta and Iceberg tables have their changes in their versions",
+        ),
     ],
 )
 def test_a_mistake_is_named(text: str, fault: str) -> None:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 import waltz
 from tests.clusters import running_cluster
 from tests.spark.duck import opened_duck
-from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
+from tests.spark.followed_changes import Mirror
+from waltz.errors import (
+    ChangesMissingError,
+    ConfigurationError,
+    CorruptionError,
+    NotFoundError,
+)
 from waltz.spark.pipelines.archiving import add_to_archive
+from waltz.spark.pipelines.changes import TableChanges
 from waltz.spark.pipelines.definition import PipelineDefinition, TargetKind, parse_definition
 from waltz.spark.pipelines.derived import lag, rebuild, take_in
 from waltz.spark.pipelines.proof import verify
@@ -111,14 +119,18 @@ def query(path: Path, text: str) -> list[tuple[Any, ...]]:
 def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     spark: SparkSession, cluster: str, tmp_path: Path
 ) -> None:
-    access, definition = LogAccess(cluster), defined(cluster, tmp_path)
+    access = LogAccess(cluster)
+    definition = replace(defined(cluster, tmp_path), changes=1000)
     move(cluster, 40, seed=1)
     first = take_in(spark, access, definition)
     assert (first.transactions, first.batches) == (40, 3)
     assert take_in(spark, access, definition).transactions == 0
     move(cluster, 10, seed=2)
     assert lag(access, definition) == [PartitionLag(each, 20, 25) for each in PARTITIONS]
+    mirror = Mirror(1)
+    assert followed_balances(definition, mirror, cluster) == 1, "the whole table"
     assert take_in(spark, access, definition).transactions == 10
+    assert followed_balances(definition, mirror, cluster) == 1
     log = log_of(cluster)
     found = query(definition.target, "SELECT account, balance, moves FROM balances")
     assert {account: rest for account, *rest in found} == {
@@ -135,6 +147,9 @@ def test_tables_are_the_fold_of_the_log_however_it_was_taken_in(
     assert len(verify(spark, access, definition).differences) == 1
     assert rebuild(spark, access, definition).transactions == 50
     assert verify(spark, access, definition).differences == ()
+    with pytest.raises(ChangesMissingError, match=r"^WALTZ-2018 .*rebuilt"):
+        followed_balances(definition, mirror, cluster)
+    assert followed_balances(definition, Mirror(1), cluster) == 1
 
 
 def altered(kind: TargetKind, path: Path) -> None:
@@ -160,6 +175,8 @@ def test_open_tables_are_the_fold_of_the_log_and_can_be_read_without_us(
     path = tmp_path / "tables" / "balances"
     move(cluster, 30, seed=7)
     assert take_in(spark, access, definition).batches == 2
+    mirror = Mirror(1)
+    assert followed_balances(definition, mirror, cluster) == 1, "the whole table"
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
         client.append(0, b"no JSON", header=NO_JSON)
     assert take_in(spark, access, definition).undecodable == 1
@@ -169,6 +186,9 @@ def test_open_tables_are_the_fold_of_the_log_and_can_be_read_without_us(
     ]
     proven = verify(spark, access, definition)
     assert (proven.transactions, proven.undecodable, proven.differences) == (31, 1, ())
+    move(cluster, 24, seed=8)
+    assert take_in(spark, access, definition).batches == 2
+    assert followed_balances(definition, mirror, cluster) == 3
     entries = log_of(cluster)
     if kind == "delta":
         files = DeltaTable(str(path)).file_uris()
@@ -181,8 +201,26 @@ def test_open_tables_are_the_fold_of_the_log_and_can_be_read_without_us(
     altered(kind, path)
     (difference,) = verify(spark, access, definition).differences
     assert (difference.table, difference.key) == ("balances", {"account": 2})
-    assert rebuild(spark, access, definition).transactions == 31
+    assert rebuild(spark, access, definition).transactions == 55
     assert verify(spark, access, definition).differences == ()
+    with pytest.raises(ChangesMissingError, match=r"^WALTZ-2018 .*rebuilt"):
+        followed_balances(definition, mirror, cluster)
+
+
+def followed_balances(definition: PipelineDefinition, mirror: Mirror, cluster: str) -> int:
+    """Let a copy of the balances take what it lacks; return the number of commits. Raises
+    AssertionError: after one of them the copy is not the fold of the log to its marks."""
+    log, count = log_of(cluster), 0
+    with TableChanges(definition, "balances") as feed:
+        columns = [feed.columns.index(each) for each in ("account", "balance", "moves")]
+        for commit in feed.after(mirror.position):
+            mirror.take(commit)
+            reached = {int(each): int(mark) for each, mark in commit.position.marks.items()}
+            wanted = balances_of([each for each in log if each[0] < reached.get(each[1], 0)])
+            rows = [[row[each] for each in columns] for row in mirror.rows.values()]
+            assert {account: tuple(rest) for account, *rest in rows} == wanted
+            count += 1
+    return count
 
 
 def test_what_cannot_be_decoded_is_named_or_put_aside(

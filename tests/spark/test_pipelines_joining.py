@@ -285,6 +285,8 @@ def test_a_verification_waits_for_the_delta_tables_that_are_joining(stopped: Ste
         stopped.snapshot(),
     ):
         pass
+    with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*while tables joined"):
+        list(stopped.changes(LATE.definition, None))
     stopped.settle()
     with stopped.snapshot():
         assert content(stopped, LATE) == truth(EVENTS)

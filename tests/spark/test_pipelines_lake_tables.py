@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.clusters import ROOT
+from tests.spark.followed_changes import followed_under_kills
 from tests.spark.killed_tables import PER_BATCH, event
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
 from tests.spark.test_pipelines_target import (
@@ -114,20 +110,11 @@ def test_what_was_put_aside_is_kept_next_to_the_tables(tmp_path: Path, kind: Kin
 
 
 @pytest.mark.processes
-def test_a_process_killed_at_any_moment_leaves_each_transaction_counted_once(
+def test_a_process_killed_at_any_moment_leaves_each_transaction_counted_once_and_told_once(
     tmp_path: Path, kind: Kind
 ) -> None:
     path, batches = tmp_path / "target", 12
-    name = kind.format.lower()
-    command = (sys.executable, "-m", "tests.spark.killed_tables", name, str(path), str(batches))
-    chance = random.Random(5)
-    for _ in range(4):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            for _ in range(chance.randrange(1, 3)):
-                process.stdout.readline()
-            process.send_signal(signal.SIGKILL)
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    followed_under_kills(kind, path, kills=4, batches=batches)
     end = batches * PER_BATCH
     with kind(path, create=False) as store, store.snapshot():
         assert contents(store) == truth([event(each) for each in range(end)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.buckets import bad_store, bucket_url, object_store
-from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, ranged
+from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
+from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, folded, ranged
 from tests.spark.test_pipelines_target import Killed, MortalLake, contents, keys, truth
 from waltz.archive.archive_target import open_target
 from waltz.errors import (
     ArchiveUnreachableError,
+    ChangesMissingError,
     ConfigurationError,
     CorruptionError,
     NotFoundError,
@@ -99,6 +101,25 @@ def test_other_programs_read_the_tables_and_find_the_marks(bucket_url: str) -> N
     table = DeltaTable(f"{bucket_url}/t", storage_options=OPTIONS)
     assert table.to_pyarrow_table().column("the_sum").to_pylist() == [7]
     assert table.transaction_version("waltz-mark-0") == 5
+
+
+def test_changes_in_a_bucket_are_told_from_the_newest_state_on_until_they_are_tidied_away(
+    bucket_url: str,
+) -> None:
+    events: list[Event] = [("k", 0, 7, 0, 0), ("k", 0, 1, 1, 0), ("j", 0, 1, 1, 1)]
+
+    def truth_at(marks: Mapping[Any, int]) -> list[Any]:
+        return folded([each for each in events if each[4] < marks.get(each[3], 0)])
+
+    with prepared(bucket_url) as store, ObjectStoreTables(bucket_url, create=False) as reader:
+        mirror = Mirror(2)
+        assert follow(mirror, reader, LAYOUTS[0].definition, truth_at) == 1
+        store.add(batch(events[:1], [ranged(0, 1)]))
+        store.add(batch(events[1:], [ranged(0, 2, partition=1)]))
+        assert expect_exact_changes(reader, LAYOUTS[0].definition, truth_at) == 2
+        store.tidy(0, delete=True)
+        with pytest.raises(ChangesMissingError, match=r"^WALTZ-2018 .*tidied away"):
+            follow(mirror, reader, LAYOUTS[0].definition, truth_at)
 
 
 def test_of_two_runs_one_adds_and_the_other_is_told(bucket_url: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
 from tests.spark.tables_by_value import (
     CLUSTER,
     LAYOUTS,
@@ -88,8 +89,15 @@ keys = st.tuples(st.sampled_from([None, "", "k"]), st.sampled_from([None, 0]), v
 KINDS = (MortalTables, MortalDelta, MortalIceberg)
 
 
+def opened(kind: type[TableStore], path: Path) -> TableStore:
+    """Return a target that keeps the changes of its tables."""
+    if issubclass(kind, LakeTables):
+        return kind(path, create=True)
+    return kind(path, create=True, changes=1000)
+
+
 def prepared(kind: type[TableStore], path: Path) -> TableStore:
-    store = kind(path, create=True)
+    store = opened(kind, path)
     store.prepare(CLUSTER, "definition", LAYOUTS)
     return store
 
@@ -130,7 +138,8 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
     left = list(deaths)
     first = 0
     while first < len(placed):
-        store = kind(path, create=True)
+        store = opened(kind, path)
+        assert isinstance(store, MortalTables)
         with store:
             store.prepare(CLUSTER, "definition", LAYOUTS)
             store.steps = left.pop() if left else -1
@@ -150,6 +159,16 @@ def test_batches_and_deaths_come_to_what_all_at_once_would_be(
         assert found.marks() == {0: len(placed)}
         assert found.planned() == {}
         assert found.blocks() == {(0, 0): (len(placed), f"{sum(range(len(placed))):x}")}
+    with kind(path, create=False) as followed:
+        expect_exact_changes(
+            followed, LAYOUTS[0].definition, lambda marks: folded(placed[: marks.get(0, 0)])
+        )
+        follow(
+            Mirror(2),
+            followed,
+            LAYOUTS[1].definition,
+            lambda marks: folded(positive(placed[: marks.get(0, 0)])),
+        )
 
 
 def test_of_two_runs_at_once_one_has_added_and_the_other_is_told(store: TableStore) -> None:

@@ -249,39 +249,75 @@ def rebuild(definition: Path, as_json: bool) -> None:
     type=click.IntRange(min=0, max=87_600),
     default=168,
     show_default=True,
-    help="Keep what versions of the last HOURS need, and younger files.",
+    help="Keep what versions and changes of the last HOURS need, and younger files.",
 )
-@click.option("--delete", is_flag=True, help="Delete the files; otherwise only name them.")
+@click.option("--delete", is_flag=True, help="Delete; otherwise only say what would be deleted.")
 @JSON
 def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) -> None:
-    """Find, or with --delete remove, files of Delta or Iceberg tables that no version needs.
+    """Find, or with --delete remove, what only versions older than the retained time need.
 
-    These are replaced files, and files that killed runs left. Reads neither the cluster nor Spark.
+    Of Delta and Iceberg tables these are replaced files, and files that killed runs left; of tables
+    in SQLite the changes that are kept for readers. Reads neither the cluster nor Spark.
     """
     wanted = _read(definition)
-    if wanted.target_kind == "sqlite":
+    if wanted.target_kind == "sqlite" and wanted.changes is None:
         raise ConfigurationError(
-            f"{definition} has no Delta or Iceberg tables; only these are tidied"
+            f"{definition} has no Delta or Iceberg tables, and keeps no `changes`; only these are"
+            " tidied"
         )
-    from waltz.spark.pipelines.lake_tables import LakeTables
     from waltz.spark.pipelines.open_tables import open_tables
 
     with open_tables(wanted, create=False) as store:
-        assert isinstance(store, LakeTables)
         found = store.tidy(retention_hours, delete=delete)
     facts = {
         "deleted": delete,
         "tables": [
-            {"table": each.table, "bytes": each.byte_count, "files": list(each.files)}
+            {
+                "table": each.table,
+                "bytes": each.byte_count,
+                "files": list(each.files),
+                "changes": each.changes,
+            }
             for each in found
         ],
     }
     done = "deleted" if delete else "would delete"
     lines = [
-        f"{each.table}: {done} {len(each.files):,} files, {each.byte_count:,} bytes"
+        f"{each.table}: {done} {each.changes:,} changes"
+        if wanted.target_kind == "sqlite"
+        else f"{each.table}: {done} {len(each.files):,} files, {each.byte_count:,} bytes"
         for each in found
     ]
     _show(as_json, facts, "\n".join(lines))
+
+
+@pipeline.command()
+@FILE
+@click.argument("table")
+@click.option(
+    "--after",
+    metavar="POSITION",
+    help="The position that an earlier call printed; without it the whole table comes as inserts.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="CHANGES",
+    help="End with the commit that comes to this number of changes.",
+)
+@JSON
+def changes(
+    definition: Path, table: str, after: str | None, limit: int | None, as_json: bool
+) -> None:
+    """Show which rows of TABLE each commit after a position has changed.
+
+    Each change is told once, in whole commits, and last the position with which to ask for the next
+    ones. Changes that were tidied away, and a table that was made anew, are refused with
+    WALTZ-2018: read the whole table then. Reads neither the cluster nor Spark.
+    """
+    from waltz.cli.pipeline_changes import show_changes
+
+    show_changes(_read(definition), table, after, limit, as_json=as_json)
 
 
 @pipeline.command()

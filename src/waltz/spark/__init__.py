@@ -6,20 +6,25 @@ directories.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from waltz.spark.spark_session import spark_session
 
 if TYPE_CHECKING:
     from waltz.spark.observing import observe
+    from waltz.spark.pipelines.changes import open_changes
 
-__all__ = ["observe", "spark_session"]
+__all__ = ["observe", "open_changes", "spark_session"]
+
+_MODULES = {
+    "observe": "waltz.spark.observing",
+    "open_changes": "waltz.spark.pipelines.changes",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `observe` when it is asked for: commands that only find Java need none of it."""
-    if name != "observe":
+    """Import a function when it is asked for: commands that only find Java need none of them."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from waltz.spark.observing import observe
-
-    return observe
+    return getattr(import_module(_MODULES[name]), name)

@@ -65,6 +65,9 @@ TABLES_CONFLICT: Final = "WALTZ-2016"
 HISTORY_CHANGED: Final = "WALTZ-2017"
 """The log was restored from an archive, and no longer has what was read or written."""
 
+CHANGES_MISSING: Final = "WALTZ-2018"
+"""The changes of a derived table after a position are not kept; the table is to be read anew."""
+
 NO_JAVA: Final = "WALTZ-3001"
 
 

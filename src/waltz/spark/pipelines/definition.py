@@ -28,7 +28,9 @@ from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse
 from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
-KEYS_OF_TABLES: Final = ("tables", "decode", "archive", "transactionsPerBatch", "report", "buckets")
+KEYS_OF_TABLES: Final = (
+    *("tables", "decode", "archive", "transactionsPerBatch", "report", "buckets", "changes"),
+)
 KINDS: Final = {
     "archive": KEYS,
     "tables": KEYS + KEYS_OF_TABLES,
@@ -40,6 +42,9 @@ BATCH_TRANSACTIONS: Final = 250_000
 BATCH_TRANSACTIONS_MAX: Final = 100_000_000
 BUCKETS_MAX: Final = 4096
 """Buckets of a Delta or Iceberg table, each of which is a file that a batch may rewrite."""
+
+CHANGES_MAX: Final = 1_000_000_000
+"""Changes of rows that may be kept of each table in SQLite."""
 
 TargetKind = Literal["sqlite", "delta", "iceberg"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
@@ -66,6 +71,7 @@ class PipelineDefinition:
     batch_transactions  transactions that become part of the tables at once.
     report              the report on the tables; None for none.
     buckets             buckets of each Delta or Iceberg table; None for what the tables have.
+    changes             changes of rows that are kept of each table in SQLite; None: none.
     url                 the URL of tables in an object store; None for a target on a disk.
     """
 
@@ -81,6 +87,7 @@ class PipelineDefinition:
     report: ReportDefinition | None = None
     target_kind: TargetKind = "sqlite"
     buckets: int | None = None
+    changes: int | None = None
     url: str | None = None
 
     @property
@@ -121,16 +128,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
     files = {key: str(directory / str(tls[key])) for key in TLS_KEYS if key in tls}
     spark = expect_mapping("spark", given.get("spark", {}))
     target_kind, target, url = _target(kind, str(given["target"]))
-    if target_kind != "sqlite" and "report" in given:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} report: a report needs tables in SQLite; the target is"
-            f" {given['target']!r}"
-        )
-    if target_kind == "sqlite" and "buckets" in given:
-        raise ConfigurationError(
-            f"{INVALID_DEFINITION} buckets: only Delta and Iceberg tables have buckets; the target"
-            f" is {given['target']!r}"
-        )
+    _expect_fitting(target_kind, given)
     return PipelineDefinition(
         kind=kind,
         cluster=cluster,
@@ -153,7 +151,25 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         batch_transactions=_number("transactionsPerBatch", given, BATCH_TRANSACTIONS_MAX)
         or BATCH_TRANSACTIONS,
         buckets=_number("buckets", given, BUCKETS_MAX),
+        changes=_number("changes", given, CHANGES_MAX),
     )
+
+
+def _expect_fitting(target_kind: TargetKind, given: Mapping[str, object]) -> None:
+    """Raise ConfigurationError: a key of the file is for other targets than this one."""
+    if target_kind == "sqlite":
+        wrong = {"buckets": "only Delta and Iceberg tables have buckets"}
+    else:
+        wrong = {
+            "report": "a report needs tables in SQLite",
+            "changes": "Delta and Iceberg tables have their changes in their versions, which"
+            " `waltz pipeline tidy` keeps; leave it out",
+        }
+    for key, fault in wrong.items():
+        if key in given:
+            raise ConfigurationError(
+                f"{INVALID_DEFINITION} {key}: {fault}; the target is {given['target']!r}"
+            )
 
 
 def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:

@@ -126,16 +126,7 @@ def former_definition(stored: str, wanted: TablesDefinition, place: str) -> Tabl
     parts = _parts(stored, place)
     schemas = wanted.decoding.schemas if "schemas" in parts["decoding"] else JSON_ONLY
     found = TablesDefinition(
-        tuple(
-            TableDefinition(
-                each["name"],
-                tuple((name, text) for name, text in each["keys"]),
-                tuple(Measure(**measure) for measure in each["measures"]),
-                where=each["where"],
-                each=each["each"],
-            )
-            for each in parts["tables"]
-        ),
+        tuple(_table(each) for each in parts["tables"]),
         Decoding(
             tuple((name, kind) for name, kind in parts["decoding"]["fields"]),
             quarantine=parts["decoding"]["quarantine"],
@@ -151,6 +142,22 @@ def former_definition(stored: str, wanted: TablesDefinition, place: str) -> Tabl
     return found
 
 
+def stored_table(stored: str, name: str, place: str) -> TableDefinition:
+    """Return the definition that `place` has of one table.
+
+    Raises ConfigurationError: it has no such table, or the text cannot be read.
+    """
+    tables = _by_name(_parts(stored, place))
+    if name not in tables:
+        raise ConfigurationError(
+            f"{INVALID_TABLES} {place} has no table {name}; it has {', '.join(tables)}"
+        )
+    try:
+        return _table(tables[name])
+    except (TypeError, ValueError, KeyError):
+        raise _unreadable(stored, place) from None
+
+
 def part_of(wanted: TablesDefinition, names: Collection[str]) -> TablesDefinition:
     """Return a definition with some of its tables only."""
     return replace(wanted, tables=tuple(each for each in wanted.tables if each.name in names))
@@ -164,12 +171,26 @@ def _parts(text: str, place: str) -> dict[str, Any]:
         _schemas(found["decoding"])
         bool(found["decoding"]["quarantine"])
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        raise ConfigurationError(
-            f"{INVALID_TABLES} {place} has a definition that cannot be read: {text!r:.80}; run"
-            " `waltz pipeline rebuild`"
-        ) from None
+        raise _unreadable(text, place) from None
     assert isinstance(found, dict)
     return found
+
+
+def _unreadable(text: str, place: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{INVALID_TABLES} {place} has a definition that cannot be read: {text!r:.80}; run"
+        " `waltz pipeline rebuild`"
+    )
+
+
+def _table(found: dict[str, Any]) -> TableDefinition:
+    return TableDefinition(
+        found["name"],
+        tuple((name, text) for name, text in found["keys"]),
+        tuple(Measure(**measure) for measure in found["measures"]),
+        where=found["where"],
+        each=found["each"],
+    )
 
 
 def _by_name(parts: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -18,9 +18,12 @@ from waltz.errors import VersionConflictError
 from waltz.spark.codes import TABLES_CONFLICT
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket, arrow_schema
-from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
+from waltz.spark.pipelines.lake_tables import LakeTables
+from waltz.spark.pipelines.row_changes import Marks, present
 from waltz.spark.pipelines.table_files import sync
 from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
+from waltz.spark.pipelines.target import TidiedTable
+from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,6 +42,9 @@ JOINING: Final = "CREATE TABLE waltz_joining (place TEXT NOT NULL, tables TEXT N
 
 OLD: Final = "old."
 """The prefix of the name of a directory of a table that has gone; no table can have it."""
+
+STORE_ERROR: Final = "Generic S3 error"
+"""The text by which delta-rs tells an error of a bucket from one of a table."""
 
 Files = Mapping[int, list[tuple[str, int]]]
 """Files of a table, by their buckets: paths relative to the table, and sizes in bytes."""
@@ -73,11 +79,14 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         """
         with super().snapshot():
             if self._joining() is not None:
-                raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the"
-                    " others; run the pipeline to finish it"
-                )
+                raise self._within_joining()
             yield
+
+    def _within_joining(self) -> VersionConflictError:
+        return VersionConflictError(
+            f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the others; run"
+            " the pipeline to finish it"
+        )
 
     def adopt(self, fresh: Self, joining: Joining) -> bool:
         """Put the tables of `fresh` among these, planned first: a run that is killed is finished by
@@ -188,6 +197,17 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
 
         return DeltaTable(self.table_root(name), storage_options=self._storage_options())
 
+    def _versions(self, name: str) -> DeltaVersions:
+        if self._joining() is not None:
+            raise self._within_joining()
+        table = self._opened(name)
+        # Asked for later than the table, which has no partition that was not planned before.
+        return DeltaVersions(table, self._known_partitions(), self._files)
+
+    def _known_partitions(self) -> list[PartitionId]:
+        """Return the partitions of which the tables may have something."""
+        return sorted({*self.marks(), *self.planned()})
+
     def _batches(self, table: DeltaTable) -> int:
         return table.transaction_version(BATCH_ID) or 0
 
@@ -272,6 +292,48 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
     def _sync_log(self, name: str, version: int) -> None:
         """Have the log of a table from `version` on on the disk; its files are there already."""
         sync_log(self.directory / name, version)
+
+
+class DeltaVersions:
+    """The versions that a table has in its log."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        partitions: Sequence[PartitionId],
+        files: Callable[[DeltaTable], Files],
+    ) -> None:
+        self._table = table
+        self._partitions = partitions
+        self._files = files
+        self.table_id = UUID(str(table.metadata().id))
+        self.newest = table.version()
+
+    def marks(self, number: int) -> Marks | None:
+        """Return how far the log was taken in; None: the log does not have the version any more."""
+        if not self._load(number):
+            return None
+        asked = self._table.transaction_version
+        return present({each: asked(MARK_ID.format(each)) or 0 for each in self._partitions})
+
+    def files(self, number: int) -> dict[int, list[str]]:
+        """Return the files of a version, by their buckets."""
+        self._load(number)
+        found = self._files(self._table)
+        return {bucket: [path for path, _ in each] for bucket, each in found.items()}
+
+    def _load(self, number: int) -> bool:
+        from deltalake.exceptions import DeltaError
+
+        if self._table.version() == number:
+            return True
+        try:
+            self._table.load_as_version(number)
+        except DeltaError as error:
+            if STORE_ERROR in str(error):
+                raise
+            return False
+        return True
 
 
 def sync_log(path: Path, version: int) -> None:

@@ -273,7 +273,10 @@ def _joined(
     with held_staging(log.definition.target) as path:
         part = part_of(log.tables, change.derived)
         aside = replace(
-            log, definition=replace(log.definition, target=path, buckets=buckets, tables=part)
+            log,
+            definition=replace(
+                log.definition, target=path, buckets=buckets, changes=None, tables=part
+            ),
         )
         joining = Joining(
             names=change.derived,
@@ -376,8 +379,12 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     log = _open(spark, access, definition)
     with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)
-        report = _fill(log, fresh, judged_layouts(spark, log.tables))
+        layouts = judged_layouts(spark, log.tables)
+        report = _fill(log, fresh, layouts)
         store.replace_by(fresh)
+    if definition.changes is not None:  # they begin anew; if not here, then with the next run
+        with open_tables(definition, create=False) as store:
+            store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
     with held_staging(definition.target) as path:
         remove_staging(path)
     return report
@@ -432,7 +439,7 @@ def _scratch(definition: PipelineDefinition) -> Iterator[Target]:
     """Yield tables that are gone after the block, on the same disk as those they are for."""
     beside = definition.target
     with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
-        scratch = replace(definition, target=Path(directory) / "tables")
+        scratch = replace(definition, target=Path(directory) / "tables", changes=None)
         with open_tables(scratch, create=True) as store:
             yield store
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -19,7 +19,8 @@ from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket
-from waltz.spark.pipelines.lake_tables import LakeTables, TidiedTable
+from waltz.spark.pipelines.lake_tables import LakeTables
+from waltz.spark.pipelines.row_changes import Marks, present
 from waltz.spark.pipelines.table_files import make_directory, sync
 from waltz.spark.pipelines.table_store import (
     BUSY_SECONDS,
@@ -28,6 +29,7 @@ from waltz.spark.pipelines.table_store import (
     Layout,
     TableStore,
 )
+from waltz.spark.pipelines.target import TidiedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +61,8 @@ DATA: Final = "data"
 BATCH_ID: Final = "waltz.batch"
 """The property of a snapshot that has the number of the last batch in it."""
 
-MARK_ID: Final = "waltz.mark.{}"
+MARK: Final = "waltz.mark."
+MARK_ID: Final = MARK + "{}"
 """The property of a snapshot that has the mark of a partition."""
 
 HINT: Final = "version-hint.text"
@@ -254,9 +257,12 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         found = _last_of_ours(table)
         return 0 if found is None else int(_ours(found)[BATCH_ID])
 
-    def _files(self, table: Table) -> dict[int, list[DataFile]]:
+    def _versions(self, name: str) -> IcebergVersions:
+        return IcebergVersions(self._opened(name), self._files)
+
+    def _files(self, table: Table, snapshot_id: int | None = None) -> dict[int, list[DataFile]]:
         found: dict[int, list[DataFile]] = {}
-        for task in table.scan().plan_files():
+        for task in table.scan(snapshot_id=snapshot_id).plan_files():
             specs = {task.file.spec_id, table.spec().spec_id}
             bucket = task.file.partition[0] if specs == {_SPEC} else None
             if task.delete_files or type(bucket) is not int:
@@ -355,6 +361,47 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         return TidiedTable(name, tuple(sorted(found)), sum(found.values()))
 
 
+class IcebergVersions:
+    """The snapshots that the present one of a table comes from, as far as they are kept. Version 0
+    is the table without rows, or what was let go."""
+
+    def __init__(self, table: Table, files: Callable[[Table, int], Files]) -> None:
+        from pyiceberg.table.snapshots import ancestors_of
+
+        self._table = table
+        self._files = files
+        self._snapshots = list(ancestors_of(table.current_snapshot(), table.metadata))[::-1]
+        self.table_id = table.metadata.table_uuid
+        self.newest = len(self._snapshots)
+
+    def marks(self, number: int) -> Marks | None:
+        """Return how far the log was taken in; None: the snapshot is not kept any more."""
+        while number:
+            found = _ours(self._snapshots[number - 1])
+            if BATCH_ID in found:  # other snapshots are of other programs
+                return present(
+                    {
+                        int(key.removeprefix(MARK)): int(value)
+                        for key, value in found.items()
+                        if key.startswith(MARK)
+                    }
+                )
+            number -= 1
+        # Once snapshots before it were let go, the oldest one has no parent either.
+        is_whole = not self._snapshots or self._snapshots[0].sequence_number == 1
+        return {} if is_whole else None
+
+    def files(self, number: int) -> dict[int, list[str]]:
+        """Return the files of a snapshot, by their buckets."""
+        if not number:
+            return {}
+        found = self._files(self._table, self._snapshots[number - 1].snapshot_id)
+        return {
+            bucket: [str(local_path(each.file_path)) for each in files]
+            for bucket, files in found.items()
+        }
+
+
 def local_path(location: str) -> Path:
     """Return the path of a location that a table of this machine has. Raises ValueError: it is on
     another."""
@@ -449,8 +496,9 @@ def _data_file(table: Table, root: Path, joined: JoinedBucket) -> DataFile:
 
 
 def _ours(snapshot: Snapshot) -> dict[str, str]:
-    """Return the number and the marks that a snapshot has."""
-    assert snapshot.summary is not None
+    """Return the number and the marks that a snapshot has; none of another program's."""
+    if snapshot.summary is None:
+        return {}
     properties = snapshot.summary.additional_properties
     return {key: value for key, value in properties.items() if key.startswith("waltz.")}
 

@@ -18,7 +18,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -29,8 +28,13 @@ from waltz.errors import ConfigurationError, CorruptionError, VersionConflictErr
 from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.bucket_changes import BucketFiles
 from waltz.spark.pipelines.bucket_join import BucketJoin, JoinedBucket
+from waltz.spark.pipelines.lake_changes import TableVersions, changes_between_versions
+from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.table_store import REMEDY, Batch, Joining, Layout, TableStore
+from waltz.spark.pipelines.tables import TableDefinition
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 DATABASE: Final = "waltz.db"
@@ -51,18 +55,6 @@ TableT = TypeVar("TableT")
 
 FileT = TypeVar("FileT")
 """A file that a version of a table names."""
-
-
-@dataclass(frozen=True, slots=True)
-class TidiedTable:
-    """A table and its files that no version of the retained time needs, relative to the table.
-
-    byte_count  their sizes together.
-    """
-
-    table: str
-    files: tuple[str, ...]
-    byte_count: int
 
 
 class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
@@ -223,6 +215,23 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
                 self._commit(table, layout, files, joined, number + 1, batch.ranges)
             self._note_done(batch)
 
+    def changes(
+        self, definition: TableDefinition, after: Position | None
+    ) -> Iterator[CommittedChanges]:
+        """Yield what each commit after a position has changed in a table, in order; None: the whole
+        table, as one commit of inserts. It is read from the table's versions.
+
+        Raises ChangesMissingError; CorruptionError: the table, or a file of it, cannot be read.
+        """
+        with self._format_errors_named():
+            versions = self._versions(definition.name)
+            # Asked for later than the table, which has no batch that was not planned before.
+            _, plan = self._state()
+            history = self.history() if plan is None else plan[1]
+            place = self.table_root(definition.name)
+            rows = BucketFiles(place, place, definition)
+            yield from changes_between_versions(versions, rows, history, after)
+
     def _is_joinable(self, fresh: TableStore, joining: Joining) -> bool:
         if self._state()[1] is not None:
             raise VersionConflictError(
@@ -352,6 +361,10 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
     @abstractmethod
     def _opened(self, name: str) -> TableT:
         """Return a table's version of now."""
+
+    @abstractmethod
+    def _versions(self, name: str) -> TableVersions:
+        """Return the versions that are kept of a table."""
 
     @abstractmethod
     def _batches(self, table: TableT) -> int:

@@ -29,10 +29,11 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
-from waltz.spark.pipelines.delta_tables import LOG, DeltaTables
+from waltz.spark.pipelines.delta_tables import LOG, STORE_ERROR, DeltaTables
 from waltz.spark.pipelines.lake_tables import DATABASE
 from waltz.spark.pipelines.table_files import expect_obstore
 from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
+from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -49,9 +50,6 @@ STATES_KEPT: Final = 4
 VERSIONS_BACK_MAX: Final = 100
 """Versions of a table that a snapshot goes back to find the one it wants; if runs commit more in
 the meantime, it gives up."""
-
-STORE_ERROR: Final = "Generic S3 error"
-"""The text by which delta-rs tells an error of a bucket from one of a table."""
 
 NAMES: Final = "CREATE TABLE IF NOT EXISTS waltz_names (name TEXT PRIMARY KEY) STRICT"
 """The tables of the definition: a bucket would have to list all objects to find them."""
@@ -166,6 +164,10 @@ class ObjectStoreTables(DeltaTables):
         if not self._exists("waltz_names"):
             return []
         return [name for (name,) in self._rows("SELECT name FROM waltz_names ORDER BY name")]
+
+    def _known_partitions(self) -> list[PartitionId]:
+        with self._locked():  # runs may have added to the state that the copy is of
+            return super()._known_partitions()
 
     def _sizes(self, name: str) -> dict[str, int]:
         found = self._objects.list(name)

@@ -23,4 +23,4 @@ def open_tables(definition: PipelineDefinition, *, create: bool) -> Target:
         return DeltaTables(target, create=create, buckets=buckets)
     if definition.target_kind == "iceberg":
         return IcebergTables(target, create=create, buckets=buckets)
-    return TableStore(target, create=create)
+    return TableStore(target, create=create, changes=definition.changes)

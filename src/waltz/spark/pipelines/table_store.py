@@ -8,6 +8,7 @@ new ones; knows nothing of Spark.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,10 @@ from waltz.spark.codes import (
 )
 from waltz.spark.followed_history import expect_history
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines.change_log import ChangeLog
+from waltz.spark.pipelines.row_changes import CommittedChanges, Position, identity, present
 from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
+from waltz.spark.pipelines.target import TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 FORMAT: Final = 1
@@ -152,17 +156,20 @@ class Joining:
 class TableStore:
     """The tables in one file; a context manager."""
 
-    def __init__(self, path: Path, *, create: bool) -> None:
-        """Open the file. Raises NotFoundError: there is none, and it is not to be made."""
+    def __init__(self, path: Path, *, create: bool, changes: int | None = None) -> None:
+        """Open the file, in which `prepare` lets at most this number of changes of each table be
+        kept; None: no changes. Raises NotFoundError: there is none, and it is not to be made."""
         if not create and not path.exists():
             raise NotFoundError(f"{INVALID_TABLES} there is no database {path}; run the pipeline")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        self._changes_kept = changes
         self._prepared: str | None = None
         self._connect()
 
     def _connect(self) -> None:
-        self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        with self._errors_named():
+            self._database = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             with self._errors_named():
                 # Readers proceed while a run commits, and what is committed is on the disk.
@@ -188,6 +195,7 @@ class TableStore:
 
         Raises ConfigurationError: it is another's.
         """
+        known = list(layouts)
         with self._transaction() as database:
             if not self._exists("waltz_source"):
                 if self._exists():
@@ -199,9 +207,14 @@ class TableStore:
                     database.execute(statement)
                 row = (FORMAT, str(cluster_key), fingerprint)
                 database.execute("INSERT INTO waltz_source VALUES (?, ?, ?)", row)
-                for each in layouts:
+                for each in known:
                     create_table(database, each)
             self._expect(cluster_key, fingerprint)
+            if self._changes_kept is None:
+                ChangeLog(database).end()
+            else:
+                definitions = [each.definition for each in known]
+                ChangeLog(database).begin(definitions, self._changes_kept)
         self._prepared = fingerprint
 
     def definition(self) -> str | None:
@@ -232,6 +245,8 @@ class TableStore:
             with self._transaction() as database:
                 if not self._is_joinable(fresh, joining):
                     return False
+                # Tables that are made anew are followed from the next `prepare` on.
+                ChangeLog(database).end([*joining.names, *joining.dropped])
                 for name in (*joining.names, *joining.dropped):
                     database.execute(f"DROP TABLE IF EXISTS main.{quoted(name)}")
                 for name in joining.names:
@@ -409,6 +424,31 @@ class TableStore:
             for rows in tables:
                 join_rows(database, rows)
             self._add_facts(database, batch)
+            ChangeLog(database).commit(batch.ranges)
+
+    def changes(
+        self, definition: TableDefinition, after: Position | None
+    ) -> Iterator[CommittedChanges]:
+        """Yield what each commit after a position has changed in a table, in order; None: the whole
+        table, as one commit of inserts.
+
+        Raises ChangesMissingError; ConfigurationError: the changes of this table are not kept.
+        """
+        # With a connection of its own: a reader may leave off, or ask twice at a time.
+        with TableStore(self.path, create=False) as reader, reader.snapshot():
+            log = ChangeLog(reader._database)
+            table_id = log.expected_id(self.place, definition.name)
+            place = f"{self.place}, table {definition.name},"
+            now = Position(identity(table_id, reader.history()), present(reader.marks()))
+            yield from log.changes(place, definition, now, after)
+
+    def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
+        """Find, and `delete`, the changes that are older than the last hours. Return them per
+        table."""
+        until = time.time_ns() // 1_000_000 - retention_hours * 3_600_000
+        with self._transaction() as database:
+            log = ChangeLog(database)
+            return log.tidy(until, delete=delete) if log.is_kept else []
 
     def _expect_start(self, ranges: Iterable[TransactionRange]) -> None:
         """Check that `ranges` begin at the marks, and that the definition is still that of

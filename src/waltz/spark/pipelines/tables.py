@@ -63,6 +63,12 @@ class TableDefinition:
     each: str | None = None
 
 
+def columns_of(definition: TableDefinition) -> list[str]:
+    """Return the columns of a table, in their order."""
+    keys = (name for name, _ in definition.keys)
+    return [*keys, *(each.name for each in definition.measures), *PLACES]
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """The decoding of data into fields, with a Spark type for each field; no fields, no decoding.

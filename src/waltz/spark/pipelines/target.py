@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 from uuid import UUID
 
-from waltz import Histories
-from waltz.spark.pipelines.table_store import Batch, Joining, Layout
-from waltz.types import PartitionId, TransactionId
+if TYPE_CHECKING:
+    from waltz import Histories
+    from waltz.spark.pipelines.row_changes import CommittedChanges, Position
+    from waltz.spark.pipelines.table_store import Batch, Joining, Layout
+    from waltz.spark.pipelines.tables import TableDefinition
+    from waltz.types import PartitionId, TransactionId
+
+
+@dataclass(frozen=True, slots=True)
+class TidiedTable:
+    """A table and its files that no version of the retained time needs, relative to the table.
+
+    byte_count  their sizes together.
+    changes     changes of rows that are older than the retained time: of tables in SQLite, which
+                have no files.
+    """
+
+    table: str
+    files: tuple[str, ...]
+    byte_count: int
+    changes: int = 0
 
 
 class Target(Protocol):
@@ -102,6 +121,22 @@ class Target(Protocol):
 
     def undecodable_beyond(self, ends: Mapping[PartitionId, int]) -> Iterator[tuple[Any, ...]]:
         """Yield the transactions put aside that are outside of all partitions to `ends`."""
+        ...
+
+    def changes(
+        self, definition: TableDefinition, after: Position | None
+    ) -> Iterator[CommittedChanges]:
+        """Yield what each commit after a position has changed in a table, in order; None: the whole
+        table, as one commit of inserts.
+
+        Raises ChangesMissingError: the changes after the position are not kept; ConfigurationError:
+        the target keeps none.
+        """
+        ...
+
+    def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
+        """Find, and `delete`, what only versions and changes before the last hours need. Return it
+        per table."""
         ...
 
     def replace_by(self, other: Self) -> None:
