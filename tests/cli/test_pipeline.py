@@ -127,6 +127,7 @@ report:
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> None:
     definition, target = tmp_path / "tables.yaml", tmp_path / "tables.db"
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
