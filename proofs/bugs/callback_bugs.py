@@ -151,7 +151,7 @@ CALLBACK_BUGS: Final = (
     Bug(
         name="a database's mark is moved whatever it was",
         breaks="I4 feed",
-        patches=(Patch(SqlCallbacks, "_apply_guarded", _whatever_it_was),),
+        patches=(Patch(SqlCallbacks, "_change", _whatever_it_was),),
         workloads=("database",),
         plans=("none", "client_crash"),
         caught=Scene(1, "database", "client_crash"),
@@ -159,7 +159,7 @@ CALLBACK_BUGS: Final = (
     Bug(
         name="a database's mark is committed before what it stands for",
         breaks="I4 feed",
-        patches=(Patch(SqlCallbacks, "_apply_guarded", _in_two_transactions(mark_first=True)),),
+        patches=(Patch(SqlCallbacks, "_change", _in_two_transactions(mark_first=True)),),
         workloads=("database",),
         plans=("client_crash", "mass_restart"),
         caught=Scene(0, "database", "client_crash"),
@@ -167,7 +167,7 @@ CALLBACK_BUGS: Final = (
     Bug(
         name="a database's mark is committed after what it stands for",
         breaks="I4 feed",
-        patches=(Patch(SqlCallbacks, "_apply_guarded", _in_two_transactions(mark_first=False)),),
+        patches=(Patch(SqlCallbacks, "_change", _in_two_transactions(mark_first=False)),),
         workloads=("database",),
         plans=("client_crash", "mass_restart"),
         caught=Scene(0, "database", "client_crash"),

@@ -132,7 +132,7 @@ def test_a_workload_comes_to_what_it_is_for(scene: tuple[str, str]) -> None:
             lambda arguments, found: "one that waits holds up its followers" if found else None,
         ),
         _marks(reached, calls, "_failed", _failed),
-        _marks(reached, SqlCallbacks, "_apply_guarded", _died),
+        _marks(reached, SqlCallbacks, "_change", _died),
         _marks(reached, FeedCache, "feed", _partial),
         _marks(reached, ConsumerWatch, "see_node", lambda *_: "a mark is kept"),
         _marks(reached, ConsumerWatch, "_check_lag", _told),
