@@ -19,7 +19,7 @@ from tests.client import test_following_one_history as following
 from tests.client.conftest import OpenEngine
 from tests.client.sql_applications import APPLIED, new_engine
 from tests.cluster import test_histories as histories
-from waltz.client.databases.sql_callbacks import SqlCallbacks
+from waltz.client.databases.marked_callbacks import MarkedCallbacks
 from waltz.client.partitions.application_shell import Application
 from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.cluster.histories import Histories
@@ -170,11 +170,11 @@ MISTAKES = {
         _busy,
     ),
     "a history is taken over whatever the mark is": (
-        Patch(SqlCallbacks, "keep_client_history", _whatever_the_mark),
+        Patch(MarkedCallbacks, "keep_client_history", _whatever_the_mark),
         _moving,
     ),
     "the other partitions of a database are not looked at": (
-        Patch(SqlCallbacks, "seen_high_water_marks", _blind),
+        Patch(MarkedCallbacks, "seen_high_water_marks", _blind),
         _together,
     ),
 }
