@@ -25,6 +25,7 @@ from tests.client.sql_applications import P0, rows, transactions
 from tests.client.sql_processes import apply_in_the_end
 from tests.databases import DatabaseServer
 from tests.ext import django_project
+from tests.ext.conftest import KINDS
 from tests.ext.django_project import DjangoApplying, OnDjango, alias_of, migrate
 from waltz.client.consistency_token import ConsistencyToken
 from waltz.client.databases.sql_tables import RETRY, ParkedTable
@@ -44,7 +45,6 @@ WITH_AN_ENGINE = [
     test_sql_callbacks.test_a_database_that_is_away_is_tried_again_ever_later,
     test_sql_callbacks.test_a_database_that_was_set_back_is_an_error,
     test_sql_callbacks.test_an_error_behind_a_savepoint_ends_nothing,
-    test_sql_callbacks.test_a_transaction_that_an_error_has_ended_is_never_committed,
     test_sql_callbacks.test_postgresql_is_not_told_to_commit_what_has_failed,
     test_sql_callbacks_failures.test_what_the_applications_statement_violates_is_its_error,
 ]
@@ -80,9 +80,13 @@ def on_django(monkeypatch: pytest.MonkeyPatch, engine: sql.Engine) -> None:
 @pytest.mark.parametrize("test", WITH_AN_ENGINE, ids=named)
 def test_what_sql_callbacks_do_is_done(engine: sql.Engine, test: Callable[..., None]) -> None:
     """PM-50 to PM-57."""
-    if engine.dialect.name == "sqlite" and "an_error_has_ended" in test.__name__:
-        pytest.skip("no error ends a transaction of SQLite; the driver's rollback is forbidden")
     test(engine)
+
+
+@pytest.mark.parametrize("database", KINDS[1:], indirect=True)
+def test_a_transaction_that_an_error_has_ended_is_never_committed(engine: sql.Engine) -> None:
+    """PM-56. No error ends a transaction of SQLite, and the driver's rollback is forbidden."""
+    test_sql_callbacks.test_a_transaction_that_an_error_has_ended_is_never_committed(engine)
 
 
 @pytest.mark.parametrize("test", WITH_ENGINES, ids=named)
@@ -233,10 +237,9 @@ def test_changes_of_another_database_are_refused_and_reading_it_is_not(
     assert rows(engine) == [0, 1]
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_statements_that_are_no_strings_are_looked_at(engine: sql.Engine) -> None:
-    """PM-56."""
-    if engine.dialect.name != "postgresql":
-        pytest.skip("the driver takes strings only")
+    """PM-56: the drivers of the other databases take strings only."""
     from psycopg.sql import SQL
 
     for statement in (b"COMMIT", SQL("COMMIT")):
@@ -321,14 +324,12 @@ def test_a_database_follows_one_log(engine: sql.Engine) -> None:
             marks.has_applied(ConsistencyToken.of(UUID(int=5), {0: 0}))
 
 
-@pytest.mark.parametrize("kind", ["postgresql"])
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_server_that_dies_in_between_has_applied_once_when_it_is_back(
-    servers: Callable[[str], DatabaseServer], kind: str, engine: sql.Engine
+    servers: Callable[[str], DatabaseServer], engine: sql.Engine
 ) -> None:
     """PM-54: Django's connection is lost with the server, and opened anew."""
-    if engine.dialect.name != kind:
-        pytest.skip("once is enough")
-    server = servers(kind)
+    server = servers("postgresql")
     deaths = [server.kill]
     callbacks = DjangoApplying(engine, also=lambda _: deaths.pop()() if deaths else None)
     callbacks.get_client_high_water_mark(P0)

@@ -28,6 +28,7 @@ CASES = [
 ]
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_found(case: Case) -> None:
     _, found = case.explore(states_max=STATES_MAX)
