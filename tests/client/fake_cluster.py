@@ -229,9 +229,17 @@ class FakeServer:
         self._codec = codec
         self._feeds: dict[tuple[Connection, int], list[_Feed]] = {}
         self._listener: Listener | None = None
+        self._accepted: set[Connection] = set()
+        """All connections, those included that have not shaken hands."""
+        self._is_stopped = False
 
     async def start(self) -> Address:
-        self._listener = await RealNetwork().listen(Address("127.0.0.1", 0), self._serve)
+        return await self.start_again(Address("127.0.0.1", 0))
+
+    async def start_again(self, at: Address) -> Address:
+        """Listen, where it listened before it was stopped."""
+        self._is_stopped = False
+        self._listener = await RealNetwork().listen(at, self._serve)
         return self.address
 
     @property
@@ -240,13 +248,14 @@ class FakeServer:
         return self._listener.address
 
     async def stop(self) -> None:
+        self._is_stopped = True
         if self._listener is not None:
             await self._listener.close()
         self.cut()
 
     def cut(self) -> None:
         """End all connections at once."""
-        for connection in list(self.connections):
+        for connection in list(self._accepted):
             connection.close()
 
     def count(self, kind: type[Message]) -> int:
@@ -259,6 +268,9 @@ class FakeServer:
                 self._feed(connection, number, feeds)
 
     async def _serve(self, connection: Connection) -> None:
+        if self._is_stopped:
+            return  # the loop had accepted it before the listener was closed
+        self._accepted.add(connection)
         try:
             arrival = await receive_arrival(connection, self._codec)
             if arrival is None:
@@ -278,6 +290,7 @@ class FakeServer:
         except RemoteProtocolError:
             pass
         finally:
+            self._accepted.discard(connection)
             self.connections.pop(connection, None)
             for key in [key for key in self._feeds if key[0] is connection]:
                 del self._feeds[key]

@@ -57,10 +57,6 @@ class TellingServer(FakeServer):
         self.accepted += 1
         await super()._serve(connection)
 
-    async def start_again(self, at: Address) -> None:
-        """Listen where it listened before."""
-        self._listener = await RealNetwork().listen(at, self._serve)
-
     def _answer(self, connection: Connection, link: Link, message: Message) -> None:
         match message:
             case TopologyRequest() if self.topology is not None:
