@@ -40,6 +40,7 @@ import waltz
 from tests.clusters import running_cluster
 from tests.spark.duck import opened_duck
 from waltz.bench.processes import resident_bytes
+from waltz.bench.signals import ended_in_order
 from waltz.errors import WaltzError
 from waltz.spark import spark_session
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
@@ -386,7 +387,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="waltz-scale-", dir=given.directory))
     try:
         what = (given.target, given.buckets, given.keys, given.batches, given.order)
-        result = measure(directory, *what)
+        with ended_in_order():
+            result = measure(directory, *what)
     finally:
         shutil.rmtree(directory)
     assert result.expected is not None
