@@ -42,7 +42,8 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
     rows = " and ".join(f"{count:,} rows of {size}" for size, count in value["rows"].items())
     yield (
         f"Spark {value['spark']}, Kafka {value['kafka']}; {rows}, {value['per_trigger']:,} rows a"
-        f" micro-batch; {value['rounds']} rounds after {value['warm_up_rounds']} to warm up;"
+        f" micro-batch; counted rounds: {value['rounds']}, after {value['warm_up_rounds']} to warm"
+        " up;"
         f" {machine['cores']} cores, load {machine['load_before']:.1f} before and"
         f" {machine['load_after']:.1f} after.\n"
     )

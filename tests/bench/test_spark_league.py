@@ -160,10 +160,12 @@ def test_every_system_is_read_followed_and_written(tmp_path: Path) -> None:
     systems = cast("dict[str, Any]", value["systems"])
     assert set(systems) == {"Waltz", "Kafka", "Parquet", *([] if without_delta else ["Delta"])}
     for name, system in systems.items():
+        served = 0.0
         for size, rows in (("128 B", 4_000), ("1024 B", 1_000)):
             for work in WORKS:
                 (found,) = system["found"][f"{work}, {size}"]
                 assert found["rows"] == rows
                 assert found["seconds"] > 0
                 assert found["spark_seconds"] > 0
-                assert (found["server_seconds"] > 0) == (name in {"Waltz", "Kafka"})
+                served += found["server_seconds"]
+        assert (served > 0) == (name in {"Waltz", "Kafka"})
