@@ -51,8 +51,8 @@ from waltz.spark.tasks import LogAccess
 
 PARTITIONS: Final = 4
 WARM_UP_PARTITION: Final = PARTITIONS
-WARM_UP_BATCHES: Final = 3
-WARM_UP_ROWS_MAX: Final = 300_000
+WARM_UP_BATCHES_MAX: Final = 20
+WARM_UP_ROWS_MAX: Final = 1_000_000
 """Transactions of the warm-up, all batches together."""
 CHUNK: Final = 50_000
 """Transactions appended by one call."""
@@ -188,11 +188,11 @@ def found_facts(target: str, place: Path) -> Facts:
         return Facts(*duck.row(FACTS, place / TABLE))
 
 
-def fill(cluster: str, count: int, order: str) -> None:
+def fill(cluster: str, count: int, order: str, warm_up_count: int) -> None:
     """Append one transaction per key, round the partitions, and the transactions of the warm-up."""
     began = said = time.monotonic()
     with waltz.open_client(cluster, waltz.NoCallbacks()) as client:
-        warm_up = keys_of(0, min(count, WARM_UP_ROWS_MAX), count, order)
+        warm_up = keys_of(0, warm_up_count, count, order)
         for first in range(0, len(warm_up), CHUNK):
             client.append_many(WARM_UP_PARTITION, records(warm_up[first : first + CHUNK]))
         chunk = min(CHUNK, -(-count // PARTITIONS))
@@ -311,10 +311,12 @@ def measure(
 ) -> Result:
     """Fill a cluster in the directory, take everything in, and return the result. Raises
     WaltzError: the pipeline fails."""
+    warm_up_batches = min(WARM_UP_BATCHES_MAX, batches)
+    warm_up_rows = min(WARM_UP_ROWS_MAX, keys * warm_up_batches // batches)
     with running_cluster(directory / "data", "--partitions", str(PARTITIONS + 1)) as cluster:
         # Not forked, because Spark's and the client's threads would not be in the child.
         filling = multiprocessing.get_context("spawn").Process(
-            target=fill, args=(cluster.coordinator, keys, order)
+            target=fill, args=(cluster.coordinator, keys, order, warm_up_rows)
         )
         filling.start()
         filling.join()
@@ -327,8 +329,7 @@ def measure(
         try:
             with MemoryWatch(java_pid(spark)) as watch:
                 place = Place(cluster.coordinator, directory, target, buckets)
-                rows = min(keys, WARM_UP_ROWS_MAX)
-                size = -(-rows // WARM_UP_BATCHES)
+                size = -(-warm_up_rows // warm_up_batches)
                 warm_up = definition(place, "warm-up", str(WARM_UP_PARTITION), size)
                 warmed = take_in(spark, access, warm_up).batches
                 print(f"warmed up with {warmed} batches", flush=True)

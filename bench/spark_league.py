@@ -31,6 +31,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.peers.kafka import WARM_UP_SECONDS
 from bench.peers.kafka_node import VERSION as KAFKA_VERSION
 from bench.peers.peer import UnavailableHereError, say, tree_seconds
 from bench.peers.spark_jars import DELTA_JARS, KAFKA_JARS, SPARK_VERSION, jars, use_spark
@@ -167,6 +168,7 @@ class Plan:
     rows: int
     rounds: int
     warm_up_rounds: int
+    server_warm_up_seconds: float
 
 
 def measure_size(
@@ -186,6 +188,8 @@ def measure_size(
         for each in systems:
             say(f"{size} B: starting and filling {each.name}")
             stack.enter_context(each.running())
+            if plan.server_warm_up_seconds:
+                each.warm_up(plan.server_warm_up_seconds)
             each.fill(source)
         meter = Meter(spark, systems)
         for number in range(plan.warm_up_rounds + plan.rounds):
@@ -285,6 +289,7 @@ def measure(plan: Plan, is_installed: bool, directory: Path) -> dict[str, Any]:
         "kafka": KAFKA_VERSION,
         "rounds": plan.rounds,
         "warm_up_rounds": plan.warm_up_rounds,
+        "server_warm_up_seconds": plan.server_warm_up_seconds,
         "rows": {f"{size} B": plan.rows // fewer for size, fewer in SIZES.items()},
         "per_trigger": PER_TRIGGER,
         "systems": systems,
@@ -301,6 +306,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=1_000_000, help="of 128 B; a quarter of 1 KiB")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up-rounds", type=int, default=2)
+    parser.add_argument(
+        "--server-warm-up-seconds", type=float, default=WARM_UP_SECONDS, help="of Kafka, per load"
+    )
     parser.add_argument("--spark", choices=(SPARK_VERSION, "installed"), default=SPARK_VERSION)
     parser.add_argument("--trial", action="store_true", help="mark the page as a trial")
     parser.add_argument("--json", type=Path, help="write the figures there")
@@ -311,7 +319,8 @@ def main() -> int:
     if not is_installed:
         use_spark("bench.spark_league")
     load_before = os.getloadavg()[0]
-    plan = Plan(given.rows, given.rounds, given.warm_up_rounds)
+    warm_up = (given.warm_up_rounds, given.server_warm_up_seconds)
+    plan = Plan(given.rows, given.rounds, *warm_up)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd()))
     try:
         with ended_in_order():

@@ -60,10 +60,14 @@ class Kafka(Peer):
     @contextmanager
     def running(self, directory: Path) -> Iterator[None]:
         with self.nodes(directory, PARTITIONS):
-            say(f"{self.name}: warming up")
-            for load in WARM_UP:
-                self.apply(load, WARM_UP_SECONDS)
+            self.warm_up(WARM_UP_SECONDS)
             yield
+
+    def warm_up(self, seconds: float) -> None:
+        """Apply loads to the topics of `PARTITIONS`, for `seconds` each."""
+        say(f"{self.name}: warming up")
+        for load in WARM_UP:
+            self.apply(load, seconds)
 
     @contextmanager
     def nodes(self, directory: Path, topics: Mapping[str, int]) -> Iterator[None]:

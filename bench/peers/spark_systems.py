@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 import waltz
 from bench.peers.kafka import LOG_CRITICAL, Kafka
+from bench.peers.kafka import PARTITIONS as TOPICS
 from bench.peers.peer import tree_seconds
 from tests.clusters import RunningCluster, running_cluster
 
@@ -51,6 +52,9 @@ class SparkSystem(ABC):
     @abstractmethod
     def fill(self, source: Path) -> None:
         """Take the rows of a directory of Parquet files."""
+
+    def warm_up(self, seconds: float) -> None:
+        """Warm the servers up, if they need it, with loads of `seconds` each."""
 
     @abstractmethod
     def batch(self) -> DataFrame:
@@ -149,8 +153,12 @@ class KafkaSystem(SparkSystem):
     def running(self) -> Iterator[None]:
         place = self.directory / "kafka"
         place.mkdir()
-        with self._kafka.nodes(place, {"rows": PARTITIONS, "sink": PARTITIONS}):
+        with self._kafka.nodes(place, {"rows": PARTITIONS, "sink": PARTITIONS, **TOPICS}):
             yield
+
+    def warm_up(self, seconds: float) -> None:
+        # The brokers are Java, which compiles what is called often after a minute of its time.
+        self._kafka.warm_up(seconds)
 
     def fill(self, source: Path) -> None:
         self._write(self.spark.read.parquet(str(source)), "rows")

@@ -22,7 +22,7 @@ Parquet and Delta are files that Spark reads itself, without a server.
 
 "Per core-second" is per second of processor time of all processes together: Spark's Java, its
 Python workers, the driver, and the servers. The order is that of this column, which has the round
-in the middle.
+in the middle. Kafka's brokers are warmed up by producers before, as in the tables above.
 """
 
 

@@ -144,10 +144,10 @@ def test_a_jar_that_is_another_one_is_refused(
 @pytest.mark.timeout(900)
 def test_every_system_is_read_followed_and_written(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    numbers = ("--rows", "4000", "--rounds", "1", "--warm-up-rounds", "0", "--trial")
+    numbers = ("--rows", "4000", "--rounds", "1", "--warm-up-rounds", "0")
     done = subprocess.run(
         [sys.executable, "-m", "bench.spark_league", "--spark", "installed", *numbers,
-         "--json", str(file)],
+         "--server-warm-up-seconds", "1", "--trial", "--json", str(file)],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
