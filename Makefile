@@ -35,7 +35,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: install demo quick test test-all test-share durations types lint bytecode sim bugs model-check
 .PHONY: evidence crash-states corruption fuzz fuzz-servers network-matrix chaos chaos-storm interop
-.PHONY: smoke bench bench-client bench-failover bench-idle bench-storage bench-gate league original
+.PHONY: smoke bench bench-client bench-failover bench-idle bench-storage bench-gate league league-spark original
 .PHONY: docs docs-check chart site dist man sbom constraints clean spark-kill spark-proofs states
 
 install: $(STAMP)
@@ -144,6 +144,11 @@ bench-gate: $(STAMP)
 
 league: $(STAMP)
 	$(BIN)/python -m bench.peers --json bench/league.json > docs/league.md
+
+# The same page, with its section on Spark measured anew.
+league-spark: $(STAMP)
+	$(BIN)/python -m bench.spark_league --json bench/spark_league.json
+	$(BIN)/python -m bench.peers --print bench/league.json > docs/league.md
 
 original: $(STAMP)
 	$(BIN)/waltz bench 'original-*' --with-tls --json > bench/original.json

@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bench.peers.etcd import Etcd
 from bench.peers.kafka import Kafka, SyncedKafka
-from bench.peers.league import table
+from bench.peers.league import page
 from bench.peers.nats import Nats
 from bench.peers.ours import Ours
 from bench.peers.peer import LOADS, Found, Peer, UnavailableHereError, say
@@ -28,6 +28,17 @@ from bench.peers.postgresql import PostgreSql, ReplicatedPostgreSql
 from bench.peers.redis import Redis
 from waltz.bench.calibration import calibrate
 from waltz.bench.signals import ended_in_order
+
+SPARK_FIGURES: Final = Path(__file__).parent.parent / "spark_league.json"
+"""The figures of the section on Spark, from `python -m bench.spark_league`."""
+
+
+def spark_figures() -> dict[str, Any] | None:
+    """Return the figures of the section on Spark; None: it has not been measured."""
+    if not SPARK_FIGURES.exists():
+        return None
+    value: dict[str, Any] = json.loads(SPARK_FIGURES.read_text())
+    return value
 
 
 def peers() -> list[Peer]:
@@ -94,7 +105,7 @@ def main() -> int:
     parser.add_argument("--print", dest="printed", type=Path, help="only print these figures")
     given = parser.parse_args()
     if given.printed is not None:
-        print(table(json.loads(given.printed.read_text())), end="")
+        print(page(json.loads(given.printed.read_text()), spark_figures()), end="")
         return 0
     load_before = os.getloadavg()[0]
     chosen = [
@@ -113,7 +124,7 @@ def main() -> int:
         "rounds": given.rounds,
         "systems": systems,
     }
-    print(table(value), end="")
+    print(page(value, spark_figures()), end="")
     if given.json is not None:
         given.json.write_text(json.dumps(value, indent=1) + "\n")
     return 0

@@ -52,8 +52,27 @@ class Kafka(Peer):
         super().__init__()
         self._servers = ""
 
+    @property
+    def servers(self) -> str:
+        """The addresses of the nodes that run."""
+        return self._servers
+
     @contextmanager
     def running(self, directory: Path) -> Iterator[None]:
+        with self.nodes(directory, PARTITIONS):
+            self.warm_up(WARM_UP_SECONDS)
+            yield
+
+    def warm_up(self, seconds: float) -> None:
+        """Apply loads to the topics of `PARTITIONS`, for `seconds` each."""
+        say(f"{self.name}: warming up")
+        for load in WARM_UP:
+            self.apply(load, seconds)
+
+    @contextmanager
+    def nodes(self, directory: Path, topics: Mapping[str, int]) -> Iterator[None]:
+        """Run the nodes until the block ends; each of the topics has as many partitions as it
+        says. Raises UnavailableHereError."""
         try:
             from confluent_kafka.admin import AdminClient
         except ModuleNotFoundError:
@@ -71,10 +90,7 @@ class Kafka(Peer):
                 format_storage(java, file)
                 stack.enter_context(self.process(node_command(java, file), log))
             admin = AdminClient({"bootstrap.servers": self._servers, "log_level": LOG_CRITICAL})
-            wait_for(lambda: has_topics(admin, self.settings), self.name, log)
-            say(f"{self.name}: warming up")
-            for load in WARM_UP:
-                self.apply(load, WARM_UP_SECONDS)
+            wait_for(lambda: has_topics(admin, topics, self.settings), self.name, log)
             yield
 
     def apply(self, load: Load, seconds: float) -> tuple[int, float, float, float]:
@@ -163,8 +179,9 @@ def linger_milliseconds(load: Load) -> int:
     return 1 if load.batch == 1 else 5
 
 
-def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
-    """Return whether all topics have all replicas in sync; create them once all nodes are there."""
+def has_topics(admin: AdminClient, topics: Mapping[str, int], settings: Mapping[str, str]) -> bool:
+    """Return whether all topics, given with the number of their partitions, have all replicas in
+    sync; create them once all nodes are there."""
     from confluent_kafka import KafkaException
     from confluent_kafka.cimpl import NewTopic
 
@@ -175,7 +192,7 @@ def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
         config = {"min.insync.replicas": "2", **settings}
         missing = [
             NewTopic(name, partitions, NODES, config=config)
-            for name, partitions in PARTITIONS.items()
+            for name, partitions in topics.items()
             if name not in found.topics
         ]
         if missing:
@@ -186,6 +203,6 @@ def has_topics(admin: AdminClient, settings: Mapping[str, str]) -> bool:
         return False
     return all(
         len(partition.isrs) == NODES
-        for name in PARTITIONS
+        for name in topics
         for partition in found.topics[name].partitions.values()
     )

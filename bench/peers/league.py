@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.peers.peer import LOADS
+from bench.peers.spark_table import spark_table
 
 HEAD = """\
 # The league
@@ -40,8 +41,13 @@ NOT_HERE = {
 """Systems that have no driver here, and why."""
 
 
+def page(value: Mapping[str, Any], spark: Mapping[str, Any] | None) -> str:
+    """Return the page: the table, and the section on Spark if there are figures of it."""
+    return table(value) if spark is None else f"{table(value)}\n{spark_table(spark)}"
+
+
 def table(value: Mapping[str, Any]) -> str:
-    """Return the page. `value` is the output of `python -m bench.peers --json`."""
+    """Return the table of appends. `value` is the output of `python -m bench.peers --json`."""
     return "\n".join(_lines(value)).rstrip() + "\n"
 
 

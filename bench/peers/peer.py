@@ -129,7 +129,11 @@ class Peer(ABC):
         all their children."""
         times = os.times()
         own = times.user + times.system + times.children_user + times.children_system
-        return own + sum(tree_seconds(pid) for pid in self._running)
+        return own + self.server_seconds()
+
+    def server_seconds(self) -> float:
+        """Return the processor time of the peer's processes, in seconds."""
+        return sum(tree_seconds(pid) for pid in self._running)
 
 
 def tree_seconds(pid: int) -> float:

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from bench.peers.__main__ import measure, median_round, peers
+from bench.peers.__main__ import measure, median_round, peers, spark_figures
 from bench.peers.etcd import field, put, transaction
 from bench.peers.kafka import PARTITIONS, keep_producing, linger_milliseconds
 from bench.peers.kafka_node import VERSION, jars, properties, run
-from bench.peers.league import NOT_HERE, table
+from bench.peers.league import NOT_HERE, page, table
 from bench.peers.ours import workload_of
 from bench.peers.peer import (
     LOADS,
@@ -40,7 +40,7 @@ from tests.databases import running_database
 
 def test_the_page_is_what_is_printed_from_the_figures() -> None:
     figures = json.loads((ROOT / "bench" / "league.json").read_text())
-    assert (ROOT / "docs" / "league.md").read_text() == table(figures)
+    assert (ROOT / "docs" / "league.md").read_text() == page(figures, spark_figures())
 
 
 def test_the_page_states_each_system_s_durability_and_what_is_missing() -> None:

@@ -33,6 +33,12 @@ class Duck:
         query = f"SELECT {names} FROM {_scan(table)} WHERE {condition}"
         return sorted(self._connection.execute(query).fetchall(), key=repr)
 
+    def row(self, query: str, table: Path) -> tuple[Any, ...]:
+        """Return the first row of a query that names the table as `{table}`."""
+        found = self._connection.execute(query.format(table=_scan(table))).fetchone()
+        assert found is not None, "the query has no row"
+        return tuple(found)
+
     def types(self, table: Path) -> dict[str, str]:
         """Return the type of each column, in DuckDB's names."""
         found = self._connection.execute(f"DESCRIBE SELECT * FROM {_scan(table)}")
