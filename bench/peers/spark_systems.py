@@ -53,7 +53,7 @@ class SparkSystem(ABC):
     def fill(self, source: Path) -> None:
         """Take the rows of a directory of Parquet files."""
 
-    def warm_up(self, seconds: float) -> None:
+    def warm_up(self, seconds: float) -> None:  # noqa: B027 - most systems need none
         """Warm the servers up, if they need it, with loads of `seconds` each."""
 
     @abstractmethod
