@@ -51,6 +51,8 @@ def test_one_that_was_killed_is_told_of(cluster: RunningCluster) -> None:
 
 
 def interrupted(shape: Workload, access: Access, found: list[Worker]) -> None:
+    with workers("filler", 1, shape, access) as fillers:
+        tell_all(fillers, "fill", tick=nothing)
     with workers("reader", 1, shape, access) as readers:
         found += readers
         tell_all(readers, "read", tick=nothing)
