@@ -207,6 +207,8 @@ MEANINGS: Final[dict[str, str]] = {
     "partitions_half_added": "Partitions were added by halves.",
     "policy_absent": "The process has no policy: no request is refused for who asks. A warning if"
     " it follows the coordinator, which keeps none.",
+    "policy_missing": "A policy is demanded, and the coordinator keeps none: all are refused that"
+    " access.breakGlass does not name.",
     "policy_not_taken": "The policy file or the coordinator's node has changed and cannot be used;"
     " the policy read before stays in force.",
     "policy_read": "This is the policy from now on.",

@@ -10,7 +10,13 @@ import pytest
 
 from tests.client.fake_cluster import until
 from waltz.access.policy import Mode, Policy, Verb, decide
-from waltz.access.policy_watch_shell import REVISIONS, AccessConfig, PolicyWatch
+from waltz.access.policy_watch_shell import (
+    POLICY_LOOK_SECONDS,
+    REVISIONS,
+    AccessConfig,
+    PolicyWatch,
+    Revisions,
+)
 from waltz.access.principals import parse_pattern
 from waltz.errors import ConfigurationError
 from waltz.system.real_host import real_host
@@ -115,3 +121,67 @@ def test_without_a_file_there_is_no_policy() -> None:
         await watch.stop()
 
     asyncio.run(main())
+
+
+class Keeper:
+    """A stored policy that says at once that it has changed."""
+
+    place = "the keeper"
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self._news = asyncio.Event()
+
+    def store(self, version: int) -> None:
+        self.version = version
+        self._news.set()
+
+    async def read(self) -> bytes | None:
+        return POLICY.replace("version: 7", f"version: {self.version}").encode()
+
+    async def changed(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+
+def test_a_stored_policy_is_taken_though_the_one_before_is_not_yet_revised_by_again() -> None:
+    revised: list[int] = []
+
+    async def main() -> None:
+        keeper = Keeper(7)
+
+        async def revise(policy: Policy) -> None:
+            revised.append(policy.version)
+            if policy.version < 10:
+                keeper.store(policy.version + 1)
+
+        access = AccessConfig(follows_coordinator=True)
+        watch = PolicyWatch(real_host(None), access, revise, stored=keeper)
+        await watch.start()
+        try:
+            keeper.store(8)
+            await until(lambda: len(revised) == 2 + REVISIONS)
+        finally:
+            await watch.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 240.0))
+    assert revised == [8, 9] + [10] * REVISIONS
+
+
+def test_revisions_come_at_once_and_then_by_the_interval() -> None:
+    now = 5.0
+    revisions = Revisions(lambda: now)
+    assert revisions.seconds_left() is None
+    revisions.begin()
+    found = []
+    for _ in range(2 * REVISIONS):
+        left = revisions.seconds_left()
+        if left is None:
+            break
+        now += left + 0.25
+        found.append(now)
+        revisions.done()
+    first = 5.25
+    assert found == [first + number * (POLICY_LOOK_SECONDS + 0.25) for number in range(REVISIONS)]
+    revisions.begin()
+    assert revisions.seconds_left() == 0.0

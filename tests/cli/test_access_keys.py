@@ -26,6 +26,21 @@ def test_a_policy_is_a_file_unless_it_is_that_of_the_coordinator() -> None:
     assert policy_file(with_policy("coordinator")) is None
 
 
+def test_a_policy_can_be_demanded_of_the_coordinator_only() -> None:
+    demanded = {"access.policyDemanded": Given(True, "test")}
+
+    def config(**given: str) -> AccessConfig:
+        texts = {"coordinator.address": "127.0.0.1:1", "server.port": 7000} | given
+        others = {name: Given(value, "test") for name, value in texts.items()}
+        return access_config(server_settings(others | demanded))
+
+    found = config(**{"access.policy": "coordinator"})
+    assert found == AccessConfig(follows_coordinator=True, demands_policy=True)
+    for given in ({}, {"access.policy": "policy.yaml"}):
+        with pytest.raises(ConfigurationError, match="policyDemanded is for a process with"):
+            config(**given)
+
+
 def settings(**values: Any) -> Settings:
     given = {"coordinator.address": "127.0.0.1:1", "server.port": 7000} | {
         f"access.audit.{name}": value for name, value in values.items()

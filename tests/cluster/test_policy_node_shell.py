@@ -23,9 +23,10 @@ from tests.system.coordinators import (
     play_zookeeper,
 )
 from tests.zookeepers import RunningZooKeeper, running_zookeeper
-from waltz.access.policy import Mode, Policy
+from waltz.access.policy import Mode, Policy, Verb, decide
 from waltz.access.policy_text import POLICY_BYTES_MAX
 from waltz.access.policy_watch_shell import REVISIONS, AccessConfig, PolicyWatch, StoredPolicy
+from waltz.access.principals import ANONYMOUS_PRINCIPAL, parse_pattern
 from waltz.cluster.kept_coordinator_shell import KeptCoordinator
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.cluster.policy_node_shell import (
@@ -36,6 +37,7 @@ from waltz.cluster.policy_node_shell import (
 )
 from waltz.errors import ConfigurationError
 from waltz.host import Coordinator, Host
+from waltz.types import PartitionId
 
 PATH = ClusterPaths().policy
 TEXT = """
@@ -76,7 +78,9 @@ def text(version: int) -> bytes:
 class Followed:
     """A watch that follows the node, the versions by which it revised, and the node's writer."""
 
-    def __init__(self, host: Host, writer: Coordinator, kind: str) -> None:
+    def __init__(
+        self, host: Host, writer: Coordinator, kind: str, access: AccessConfig = FOLLOWING
+    ) -> None:
         self.writer = writer
         self.revised: list[int] = []
         self._kept = KeptCoordinator(lambda: host.coordinator)
@@ -85,7 +89,7 @@ class Followed:
             if kind == "watched"
             else AskedPolicyNode(self._kept, DEFAULT_ROOT)
         )
-        self.watch = PolicyWatch(host, FOLLOWING, self._revise, stored=stored)
+        self.watch = PolicyWatch(host, access, self._revise, stored=stored)
 
     async def _revise(self, policy: Policy) -> None:
         self.revised.append(policy.version)
@@ -111,10 +115,12 @@ class Followed:
 
 
 @asynccontextmanager
-async def followed(stage: Stage, kind: str, first: bytes | None) -> AsyncIterator[Followed]:
+async def followed(
+    stage: Stage, kind: str, first: bytes | None, access: AccessConfig = FOLLOWING
+) -> AsyncIterator[Followed]:
     writer = stage.host().coordinator
     await answered(lambda: writer.create(DEFAULT_ROOT, None))
-    scene = Followed(stage.host(), writer, kind)
+    scene = Followed(stage.host(), writer, kind, access)
     if first is not None:
         await scene.store(first)
     await scene.watch.start()
@@ -144,6 +150,34 @@ def test_a_node_that_comes_later_is_in_force_and_so_is_what_replaces_it(
     play(story)
     (line,) = [each.getMessage() for each in caplog.records if "policy_absent" in each.msg]
     assert f"there is no policy at the coordinator's node {PATH} yet" in line
+
+
+@KINDS
+def test_while_a_policy_is_demanded_and_there_is_none_only_break_glass_may_do_something(
+    play: Play, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    glass = (parse_pattern("CN=ops"),)
+    access = AccessConfig(follows_coordinator=True, demands_policy=True, break_glass=glass)
+
+    async def story(stage: Stage) -> None:
+        async with followed(stage, kind, None, access) as scene:
+            policy = scene.watch.policy
+            assert policy is not None
+            assert policy.mode is Mode.DENY
+            for verb in Verb:
+                assert decide(policy, "CN=ops", verb).is_allowed
+                assert not decide(policy, "CN=spark", verb).is_allowed
+                assert not decide(policy, ANONYMOUS_PRINCIPAL, verb).is_allowed
+            await scene.is_so(lambda: scene.watch.is_faulty)
+            await scene.store(text(1))
+            await scene.is_so(lambda: scene.revised == [1] * REVISIONS)
+            assert not scene.watch.is_faulty
+            assert scene.watch.policy is not None
+            assert decide(scene.watch.policy, "CN=spark", Verb.READ, PartitionId(0)).is_allowed
+
+    play(story)
+    (line,) = [each.getMessage() for each in caplog.records if "policy_missing" in each.msg]
+    assert f"there is no policy at the coordinator's node {PATH}, so all are refused" in line
 
 
 UNUSABLE = {

@@ -161,6 +161,12 @@ class Policy:
         return found if own is None else (own, *found)
 
 
+NOBODY_MAY: Final = Policy(
+    version=0, mode=Mode.DENY, allows_by_default=False, break_glass=(), roles=(), grants=()
+)
+"""In force where a policy is demanded and none was stored yet. Any that is stored is newer."""
+
+
 def decide(
     policy: Policy,
     principal: str,
@@ -177,6 +183,8 @@ def decide(
         return Decision(True, f"{principal} is in break_glass")
     grants = policy.grants_of(principal)
     if not grants:
+        if policy.version == NOBODY_MAY.version:
+            return Decision(False, "no policy is stored yet, and access.policyDemanded is set")
         word = "allow" if policy.allows_by_default else "deny"
         return Decision(policy.allows_by_default, f"no grant names {principal}; default: {word}")
     placed = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
-from waltz.access.policy import Policy
+from waltz.access.policy import NOBODY_MAY, Policy
 from waltz.access.policy_reading import Looks, parsed, read_content
 from waltz.access.principals import Pattern
 from waltz.audit.audit_entry import AuditDecision
@@ -28,8 +28,8 @@ POLICY_LOOK_SECONDS: Final = 1.0
 """Time between two looks at the policy file; new content counts once two of them have found it."""
 
 REVISIONS: Final = 2
-"""Looks after which what is under way is decided anew, once there is another policy: at the first
-of them a request may still be on its way, or wait for something."""
+"""Number of times that requests under way are decided anew once there is another policy: at the
+first time a request may still be on its way, or wait for something."""
 
 STORED_RETRY_SECONDS: Final = 1.0
 """Time until the keeper of a policy is asked again, after it has not answered."""
@@ -75,10 +75,35 @@ class AccessConfig:
     """Returns the name of a bearer token, None if it has none; None: no tokens are taken."""
     demands_identity: bool = False
     """Whether a peer that speaks TLS has to show a certificate or a token."""
+    demands_policy: bool = False
+    """Whether a process that follows the coordinator, and finds no policy there when it starts,
+    refuses all that `break_glass` does not name. If this is False it refuses nobody."""
 
 
 EVERYBODY_MAY: Final = AccessConfig()
 """Nothing was configured."""
+
+
+class Revisions:
+    """The times of the revisions after there is another policy: one at once, and the next ones each
+    POLICY_LOOK_SECONDS after the one before."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._left = 0
+        self._due = 0.0
+
+    def begin(self) -> None:
+        """There is another policy."""
+        self._left, self._due = REVISIONS, self._clock()
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the next revision, 0 or less if it is due; None: none is."""
+        return self._due - self._clock() if self._left else None
+
+    def done(self) -> None:
+        """A revision begins."""
+        self._left, self._due = self._left - 1, self._clock() + POLICY_LOOK_SECONDS
 
 
 class PolicyWatch:
@@ -103,6 +128,7 @@ class PolicyWatch:
         self._path = access.policy_path
         self._stored = stored
         self._break_glass = access.break_glass
+        self._demands_policy = access.demands_policy
         self._revise = revise
         self._audit = audit
         self._task: asyncio.Task[None] | None = None
@@ -146,21 +172,30 @@ class PolicyWatch:
 
     async def _start_to_follow(self, stored: StoredPolicy) -> None:
         found = await stored.read()
-        if found is None:
+        if found is not None:
+            self.policy = await self._parsed(found, stored.place)
+            self._tell(self.policy, stored.place)
+        elif self._demands_policy:
+            self.policy = replace(NOBODY_MAY, break_glass=self._break_glass)
+            self.is_faulty = True
+            logger.error(
+                "policy_missing: there is no policy at %s, so all are refused that"
+                " access.breakGlass does not name; store one",
+                stored.place,
+            )
+        else:
             logger.warning(
                 "policy_absent: no request is refused for who asks: there is no policy at %s yet",
                 stored.place,
             )
-        else:
-            self.policy = await self._parsed(found, stored.place)
-            self._tell(self.policy, stored.place)
         self._task = asyncio.get_running_loop().create_task(self._follow_for_ever(stored, found))
 
     async def _follow_for_ever(self, stored: StoredPolicy, judged: bytes | None) -> None:
         is_silent = False
+        revisions = Revisions(asyncio.get_running_loop().time)
         while True:
             try:
-                await stored.changed()
+                await self._changed(stored, revisions)
                 found = await stored.read()
             except (CoordinationError, UnavailableError, ProtocolError) as error:
                 if not is_silent:
@@ -174,10 +209,23 @@ class PolicyWatch:
             judged = found
             gone = f"there is no policy any more at {stored.place}; store it again"
             if await self._take(gone if found is None else found, stored.place, may_go_back=False):
-                for _ in range(REVISIONS):
+                revisions.begin()
+
+    async def _changed(self, stored: StoredPolicy, revisions: Revisions) -> None:
+        """Return when the stored policy may have changed; meanwhile revise what is due."""
+        changed = asyncio.ensure_future(stored.changed())
+        try:
+            while not changed.done():
+                seconds = revisions.seconds_left()
+                if seconds is not None and seconds <= 0:
+                    revisions.done()
                     if self._revise is not None and self.policy is not None:
                         await self._revise(self.policy)
-                    await asyncio.sleep(POLICY_LOOK_SECONDS)
+                else:
+                    await asyncio.wait([changed], timeout=seconds)
+            changed.result()
+        finally:
+            changed.cancel()
 
     async def _take(self, found: bytes | str, path: str, *, may_go_back: bool = True) -> bool:
         """Let this text be the policy, if it is no reason why there is none; return whether it can

@@ -16,6 +16,7 @@ from waltz.configuration.access_settings import (
     FROM_COORDINATOR,
     LOCAL_SOCKETS,
     POLICY,
+    POLICY_DEMANDED,
     PRINCIPAL_FROM,
     TOKENS,
 )
@@ -29,15 +30,22 @@ log = logging.getLogger(__name__)
 
 def access_config(settings: Settings, *, has_authorities: bool = False) -> AccessConfig:
     """Return what the keys say; `has_authorities`: peers are asked for certificates. Raises
-    ConfigurationError: the file of tokens cannot be used."""
+    ConfigurationError: the file of tokens cannot be used, or a policy is demanded of nobody."""
     tokens = settings.get(TOKENS)
+    follows = settings.get(POLICY) == FROM_COORDINATOR
+    if settings[POLICY_DEMANDED] and not follows:
+        raise ConfigurationError(
+            f"{POLICY_DEMANDED.name} is for a process with {POLICY.name}: {FROM_COORDINATOR}; one"
+            " with a file does not start without the file"
+        )
     return AccessConfig(
         name_sources=settings[PRINCIPAL_FROM],
         policy_path=policy_file(settings),
-        follows_coordinator=settings.get(POLICY) == FROM_COORDINATOR,
+        follows_coordinator=follows,
         break_glass=settings.get(BREAK_GLASS) or (),
         audit=_audit_settings(settings),
         token_name=None if tokens is None else TokenFile(tokens).name_of,
+        demands_policy=settings[POLICY_DEMANDED],
         demands_identity=tokens is not None and has_authorities,
     )
 

@@ -263,6 +263,7 @@ def storage(
         Tls(tls_settings(settings, TLS, listens=True))  # reads the files
         check_http_access(http_access(settings))
         node_paths(settings)
+        access_config(settings)
         if (policy_path := policy_file(settings)) is not None:
             read_policy(RealDisk(), policy_path)
         print_settings(settings)

@@ -75,6 +75,16 @@ POLICY: Final = Key(
     " every peer may do everything.",
 )
 
+POLICY_DEMANDED: Final = Key(
+    name="access.policyDemanded",
+    kind=boolean(),
+    default=False,
+    guarded="access",
+    description="Whether a process with access.policy: coordinator that finds no policy there when"
+    " it starts refuses all but access.breakGlass until one is stored. Without it such a process"
+    " refuses nobody.",
+)
+
 BREAK_GLASS: Final = Key(
     name="access.breakGlass",
     kind=patterns(),

@@ -15,6 +15,7 @@ from waltz.configuration.access_settings import (
     BREAK_GLASS,
     LOCAL_SOCKETS,
     POLICY,
+    POLICY_DEMANDED,
     PRINCIPAL_FROM,
     TOKENS,
 )
@@ -235,6 +236,7 @@ SERVER_KEYS: Final[tuple[Key[Any], ...]] = (
     SHUTDOWN_TIMEOUT,
     PRINCIPAL_FROM,
     POLICY,
+    POLICY_DEMANDED,
     BREAK_GLASS,
     TOKENS,
     LOCAL_SOCKETS,

@@ -15,6 +15,7 @@ from waltz.configuration.access_settings import (
     BREAK_GLASS,
     LOCAL_SOCKETS,
     POLICY,
+    POLICY_DEMANDED,
     PRINCIPAL_FROM,
 )
 from waltz.configuration.coordinator_settings import (
@@ -240,6 +241,7 @@ STORAGE_KEYS: Final[tuple[Key[Any], ...]] = (
     *TLS.all,
     PRINCIPAL_FROM,
     POLICY,
+    POLICY_DEMANDED,
     BREAK_GLASS,
     LOCAL_SOCKETS,
     *AUDIT_KEYS,
