@@ -13,10 +13,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import waltz
 from tests.clusters import RunningCluster, running_cluster
@@ -27,6 +29,9 @@ from waltz.spark.pipelines.audit import audit
 from waltz.spark.pipelines.definition import parse_definition
 from waltz.spark.pipelines.proof import verify
 from waltz.spark.tasks import LogAccess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PARTITIONS = 4
 ACCOUNTS = 1_000
@@ -128,39 +133,66 @@ class Measurement:
         )
 
 
-def measure(directory: Path, cluster: RunningCluster, count: int, master: str) -> None:
-    settings = {"spark.master": master, "spark.sql.shuffle.partitions": 2}
-    spark = spark_session("throughput", **settings)
-    spark.range(1).mapInPandas(lambda frames: frames, "id long").count()  # the workers are there
-    access = LogAccess(cluster.coordinator)
+def works(spark: SparkSession, directory: Path, cluster: str) -> Mapping[str, Callable[[], object]]:
+    """Return the pieces of work by their names, in an order in which each finds what it needs."""
+    access, archive = LogAccess(cluster), directory / "archive"
     texts = {"tables": TABLES, "audit": AUDIT}
     tables, copies = (
-        parse_definition(texts[each].format(cluster=cluster.coordinator), directory=directory)
-        for each in texts
+        parse_definition(texts[each].format(cluster=cluster), directory=directory) for each in texts
     )
-    done = Measurement(cluster, count)
-    for name, wanted in (("read", "true"), ("read without data", "false")):
-        with done.of(name):
-            log = spark.read.format("waltz").option("cluster", cluster.coordinator)
-            log.option("data", wanted).load().write.format("noop").mode("overwrite").save()
-    with done.of("archive run"):
-        add_to_archive(spark, access, directory / "archive")
-    with done.of("archive verify"):
-        assert not verify_archive(spark, access, directory / "archive").differences
-    archived = spark.read.format("waltz").option("archive", str(directory / "archive"))
-    with done.of("read of the archive"):
-        archived.load().write.format("noop").mode("overwrite").save()
-    with done.of("the same Parquet files by Spark"):
-        files = spark.read.parquet(*map(str, (directory / "archive").glob("partition=*")))
+
+    def read(wanted: str) -> None:
+        log = spark.read.format("waltz").option("cluster", cluster).option("data", wanted)
+        log.load().write.format("noop").mode("overwrite").save()
+
+    def read_archive() -> None:
+        archived = spark.read.format("waltz").option("archive", str(archive)).load()
+        archived.write.format("noop").mode("overwrite").save()
+
+    def read_files() -> None:
+        files = spark.read.parquet(*map(str, archive.glob("partition=*")))
         files.write.format("noop").mode("overwrite").save()
-    with done.of("tables run"):
-        derived.take_in(spark, access, tables)
-    with done.of("tables verify"):
+
+    def verify_copies() -> None:
+        assert not verify_archive(spark, access, archive).differences
+
+    def verify_tables() -> None:
         assert not verify(spark, access, tables).differences
-    with done.of("audit, three replicas and archive"):
+
+    def compare_replicas() -> None:
         assert audit(spark, access, copies).is_equal
-    size = sum(each.stat().st_size for each in (directory / "archive").rglob("*.parquet"))
-    print(f"archive {size:,} bytes, tables {tables.target.stat().st_size:,} bytes")
+
+    return {
+        "read": partial(read, "true"),
+        "read without data": partial(read, "false"),
+        "archive run": partial(add_to_archive, spark, access, archive),
+        "archive verify": verify_copies,
+        "read of the archive": read_archive,
+        "the same Parquet files by Spark": read_files,
+        "tables run": partial(derived.take_in, spark, access, tables),
+        "tables verify": verify_tables,
+        "audit, three replicas and archive": compare_replicas,
+    }
+
+
+def measure(directory: Path, cluster: RunningCluster, chosen: argparse.Namespace) -> None:
+    settings = {"spark.master": chosen.master, "spark.sql.shuffle.partitions": 2}
+    if chosen.driver_memory:
+        settings["spark.driver.memory"] = chosen.driver_memory
+    spark = spark_session("throughput", **settings)
+    spark.range(1).mapInPandas(lambda frames: frames, "id long").count()  # the workers are there
+    done = Measurement(cluster, chosen.transactions)
+    known = works(spark, directory, cluster.coordinator)
+    if unknown := set(chosen.work or ()) - set(known):
+        raise SystemExit(f"no work is called {', '.join(unknown)}; there are {', '.join(known)}")
+    for name, work in known.items():
+        if name in (chosen.work or known):
+            with done.of(name):
+                work()
+    places = {"log": directory / "data", "archive": directory / "archive"}
+    for name, place in (*places.items(), ("tables", directory / "tables.db")):
+        files = [place, *place.rglob("*")]
+        print(f"{name}: {sum(each.stat().st_size for each in files if each.is_file()):,} bytes")
     for pid in sorted(descendants(os.getpid())):
         status = Path(f"/proc/{pid}/status").read_text()
         peak = next((each for each in status.splitlines() if each.startswith("VmHWM")), "")
@@ -174,12 +206,16 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=128, help="bytes of data of each")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--driver-memory", help="of Java, as 1g")
+    parser.add_argument("--work", action="append", help="a name as it is printed; default: all")
     chosen = parser.parse_args()
     with TemporaryDirectory(prefix="waltz-throughput-") as name:
         directory = Path(name)
         with running_cluster(directory / "data", "--partitions", str(PARTITIONS)) as cluster:
+            began = time.monotonic()
             fill(cluster.coordinator, chosen.transactions, chosen.size)
-            measure(directory, cluster, chosen.transactions, chosen.master)
+            print(f"the log was filled in {time.monotonic() - began:,.1f} s", flush=True)
+            measure(directory, cluster, chosen)
 
 
 if __name__ == "__main__":
