@@ -26,11 +26,10 @@ PARTITIONS = 24
 ROWS = 10
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[str]:
     """The coordinator of a cluster of many partitions, each with a few transactions."""
-    directory = tmp_path_factory.mktemp("many") / "data"
-    with running_cluster(directory, "--partitions", str(PARTITIONS)) as running:
+    with running_cluster(tmp_path / "data", "--partitions", str(PARTITIONS)) as running:
         write(running.coordinator, 0)
         yield running.coordinator
 

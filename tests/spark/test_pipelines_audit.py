@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -159,9 +160,10 @@ def test_an_archive_without_its_files_or_of_another_log_is_found_out(
     spark: SparkSession, cluster: RunningCluster, directory: Path
 ) -> None:
     access = LogAccess(cluster.coordinator)
-    for path in (directory / "archive").glob("partition=0/*.parquet"):
+    shutil.copytree(directory / "archive", directory / "emptied")
+    for path in (directory / "emptied").glob("partition=0/*.parquet"):
         path.unlink()
-    broken = audit(spark, access, defined(cluster.coordinator, directory, "archive: archive\n"))
+    broken = audit(spark, access, defined(cluster.coordinator, directory, "archive: emptied\n"))
     missing = [each for each in broken.differences if each.names == ("the archive",)]
     assert [each.transaction_id for each in missing] == [0, 10_000]
     assert missing[0].detail.startswith("the archive: it cannot be read: WALTZ-2006 ")
