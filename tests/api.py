@@ -49,7 +49,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "Reading what was written": (
         *("ConsistencyToken", "DatabaseMarks", "TokenMiddleware", "give_token"),
-        *("IdempotencyKeys", "KeyedContext", "KeyedTransaction"),
+        *("IdempotencyKeys", "KeyedContext", "KeyedTransaction", "NotedKeys"),
     ),
     "Readers": (
         *("LogReader", "AsyncLogReader", "TransactionColumns", "BlockData", "WantsData"),
@@ -84,6 +84,7 @@ FRAMEWORKS: Final[Mapping[str, Sequence[str]]] = {
     "waltz.ext.fastapi": ("WorkerClient",),
     "waltz.ext.django": ("client", "close", "give_token"),
     "waltz.ext.django.django_callbacks": ("DjangoCallbacks", "DjangoMarks"),
+    "waltz.ext.django.django_idempotency_keys": ("DjangoIdempotencyKeys",),
     "waltz.ext.django.middleware": ("TokenMiddleware",),
     "waltz.ext.sqlalchemy": ("SessionCallbacks",),
 }

@@ -152,6 +152,9 @@ FOR_DJANGO = {
 }
 """Folders that Django asks for, with modules that it looks for there."""
 
+OF_DJANGO = {"Meta", "Migration"}
+"""Names of classes that Django looks for, in each model and in each migration."""
+
 NAMED_BY_DJANGO = {PACKAGE / "ext" / "django" / "admin.py"}
 """Modules that Django looks for by their names."""
 
@@ -337,7 +340,7 @@ def test_no_class_name_stands_twice_in_one_part() -> None:
     for path in modules():
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef) and not (
-                node.name.startswith("_") or node.name == "Meta"  # a model's, for Django
+                node.name.startswith("_") or node.name in OF_DJANGO
             ):
                 places.setdefault((part_of(path), node.name), []).append(where(path, node.lineno))
     wrong = [" and ".join(each) for each in places.values() if len(each) > 1]

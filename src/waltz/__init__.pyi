@@ -14,6 +14,7 @@ from .client.databases.idempotency_keys import (
     IdempotencyKeys,
     KeyedContext,
     KeyedTransaction,
+    NotedKeys,
 )
 from .client.databases.sql_callbacks import SqlCallbacks
 from .client.lifecycle_events import (
@@ -141,6 +142,7 @@ __all__ = [
     "NoCallbacks",
     "NoRetries",
     "NotFoundError",
+    "NotedKeys",
     "OnApplyFailure",
     "Operation",
     "OperationTimeoutError",

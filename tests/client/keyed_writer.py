@@ -32,7 +32,7 @@ class Asked(waltz.KeyedContext):
     timeout_seconds = 60.0
 
     def __init__(
-        self, keys: waltz.IdempotencyKeys, key: str, content: bytes, partition: int = PARTITION
+        self, keys: waltz.NotedKeys, key: str, content: bytes, partition: int = PARTITION
     ) -> None:
         super().__init__(keys, key, partition, content)
         self.ended: Future[bool] = Future()

@@ -201,18 +201,6 @@ def test_an_error_after_the_commit_is_logged_and_no_failure_to_apply(
     assert "after_commit_failed error=ValueError('the mail was not sent')" in caplog.text
 
 
-def test_a_database_that_commits_only_by_hand_is_refused(engine: sql.Engine) -> None:
-    """With AUTOCOMMIT False the end of atomic() commits nothing."""
-    callbacks = DjangoApplying(engine)
-    settings = connections[alias_of(engine.url)].settings_dict
-    settings["AUTOCOMMIT"] = False
-    try:
-        with pytest.raises(ConfigurationError, match="AUTOCOMMIT False"):
-            callbacks.get_client_high_water_mark(P0)
-    finally:
-        settings["AUTOCOMMIT"] = True
-
-
 def test_changes_of_another_database_are_refused_and_reading_it_is_not(
     engine: sql.Engine, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from waltz.client.transaction import (
     PartitionLocalLock,
@@ -73,6 +73,17 @@ class KeyedTransaction:
     content: str | None
 
 
+class NotedKeys(Protocol):
+    """The notes of keys in a database: `IdempotencyKeys`, or those of a framework."""
+
+    def find(self, partition_id: int, key: str) -> KeyedTransaction | None:
+        """Return the transaction of `partition_id` with this key, if it is applied here and not
+        forgotten. It must see all that is committed: the snapshot of a database transaction that
+        has begun before shows too little. Raises LocalProtocolError: not a key; what the database
+        raises."""
+        ...
+
+
 class IdempotencyKeys:
     """The notes of keys in an application's database, next to what the transactions have changed.
 
@@ -86,12 +97,8 @@ class IdempotencyKeys:
         """Does not connect yet. Raises LocalProtocolError: `kept` is less than `KEPT_MIN`."""
         import sqlalchemy as sql
 
-        if kept < KEPT_MIN:
-            raise LocalProtocolError(
-                f"keys kept for {kept} transactions; expected at least {KEPT_MIN}"
-            )
         self.engine = engine
-        self.kept = kept
+        self.kept = checked_kept(kept)
         self.table = sql.Table(
             table_name,
             sql.MetaData(),
@@ -108,7 +115,7 @@ class IdempotencyKeys:
         """
         columns = self.table.c
         wanted = self.table.select().where(
-            columns.partition_id == partition_id, columns.key_hash == _hash_of(key)
+            columns.partition_id == partition_id, columns.key_hash == hash_of(key)
         )
         with self.engine.connect() as connection:
             row = connection.execute(wanted).mappings().first()
@@ -132,18 +139,7 @@ class IdempotencyKeys:
         written after the key had been forgotten elsewhere.
         """
         table, partition_id = self.table, transactions[0].partition_id
-        found: dict[str, dict[str, object]] = {}
-        for transaction in transactions:
-            values = opened(transaction.data).values
-            key_hash, content_hash = values.get(KEY_FIELD, ""), values.get(CONTENT_FIELD, "")
-            if len(key_hash) == HASH_CHARACTERS:
-                row = {
-                    "partition_id": partition_id,
-                    "key_hash": key_hash,
-                    "transaction_id": transaction.transaction_id,
-                    "content_hash": content_hash if len(content_hash) == HASH_CHARACTERS else None,
-                }
-                found.setdefault(key_hash, row)
+        found = keys_in(transactions)
         asked = list(found)
         for start in range(0, len(asked), KEYS_PER_STATEMENT):
             some = asked[start : start + KEYS_PER_STATEMENT]
@@ -153,15 +149,53 @@ class IdempotencyKeys:
             for each in connection.execute(known).mappings():
                 del found[each["key_hash"]]
         if found:
-            connection.execute(table.insert(), list(found.values()))
-        first, last = transactions[0].transaction_id, transactions[-1].transaction_id
-        if first // TIDY_EVERY != (last + 1) // TIDY_EVERY:
+            rows = [
+                {
+                    "partition_id": partition_id,
+                    "key_hash": key_hash,
+                    "transaction_id": each.transaction_id,
+                    "content_hash": each.content,
+                }
+                for key_hash, each in found.items()
+            ]
+            connection.execute(table.insert(), rows)
+        last_forgotten = forgotten_up_to(transactions, self.kept)
+        if last_forgotten is not None:
             connection.execute(
                 table.delete().where(
                     table.c.partition_id == partition_id,
-                    table.c.transaction_id <= last - self.kept,
+                    table.c.transaction_id <= last_forgotten,
                 )
             )
+
+
+def checked_kept(kept: int) -> int:
+    """Return the number. Raises LocalProtocolError: it is less than `KEPT_MIN`."""
+    if kept < KEPT_MIN:
+        raise LocalProtocolError(f"keys kept for {kept} transactions; expected at least {KEPT_MIN}")
+    return kept
+
+
+def keys_in(transactions: Sequence[Transaction]) -> dict[str, KeyedTransaction]:
+    """Return the first transaction that has each key, by the key's hash."""
+    found: dict[str, KeyedTransaction] = {}
+    for each in transactions:
+        values = opened(each.data).values
+        key_hash, content_hash = values.get(KEY_FIELD, ""), values.get(CONTENT_FIELD, "")
+        if len(key_hash) == HASH_CHARACTERS:
+            content = content_hash if len(content_hash) == HASH_CHARACTERS else None
+            keyed = KeyedTransaction(each.partition_id, each.transaction_id, content)
+            found.setdefault(key_hash, keyed)
+    return found
+
+
+def forgotten_up_to(transactions: Sequence[Transaction], kept: int) -> TransactionId | None:
+    """Return the last transaction whose key goes when these are applied; None: old notes stay until
+    a later batch, since they are deleted once per TIDY_EVERY transactions."""
+    first, last = transactions[0].transaction_id, transactions[-1].transaction_id
+    if first // TIDY_EVERY == (last + 1) // TIDY_EVERY:
+        return None
+    return TransactionId(last - kept)
 
 
 class KeyedContext(TransactionContext):
@@ -177,7 +211,7 @@ class KeyedContext(TransactionContext):
     """The transaction that has the key, if it was found when this context was executed."""
 
     def __init__(
-        self, keys: IdempotencyKeys, key: str, partition: int, content: bytes | None = None
+        self, keys: NotedKeys, key: str, partition: int, content: bytes | None = None
     ) -> None:
         """`partition` must be the same for all repeats of the key, whatever number of partitions
         the log has by then: keys hold within a partition, as locks do. `content` is what is asked
@@ -187,7 +221,7 @@ class KeyedContext(TransactionContext):
         self.key = key
         self.partition = partition
         self.content = content
-        self._key_hash = _hash_of(key)
+        self._key_hash = hash_of(key)
         self._content_hash = None if content is None else hashlib.sha256(content).hexdigest()
 
     @final
@@ -230,8 +264,9 @@ class KeyedContext(TransactionContext):
             )
 
 
-def _hash_of(key: str) -> str:
-    """Return the hash by which a key is kept: all databases compare hexadecimal digits alike."""
+def hash_of(key: str) -> str:
+    """Return the hash by which a key is kept: all databases compare hexadecimal digits alike.
+    Raises LocalProtocolError: not a key."""
     if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARACTERS_MAX:
         raise LocalProtocolError(
             f"an idempotency key has 1 to {KEY_CHARACTERS_MAX} characters; this one has"

@@ -19,12 +19,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
 from waltz.client.databases.database_marks_shell import MarksOfDatabase
+from waltz.client.databases.idempotency_keys import KEYS_TABLE
 from waltz.client.databases.marked_callbacks import CALLBACK_PATIENCE_SECONDS, MarkedCallbacks
 from waltz.client.databases.sql_statements import forbidden_statement, not_allowed
 from waltz.client.databases.stored_marks import MARKS_TABLE, StoredMark, history_of
 from waltz.client.transaction import Transaction
 from waltz.errors import ConfigurationError, LocalProtocolError, NotFoundError
+from waltz.ext.django.django_idempotency_keys import DjangoIdempotencyKeys
 from waltz.ext.django.models import PARKED, PARKED_TABLE, RETRY, HighWaterMark, ParkedTransaction
+from waltz.ext.django.usable_connection import usable_connection
 from waltz.types import (
     NOTHING,
     ClientId,
@@ -64,10 +67,18 @@ class DjangoCallbacks(MarkedCallbacks):
         using: str = "default",
         preferred_partitions: Collection[int] | None = None,
         patience_seconds: float = CALLBACK_PATIENCE_SECONDS,
+        keys: DjangoIdempotencyKeys | None = None,
     ) -> None:
-        """`using`: the alias of the database; the others as for `SqlCallbacks`."""
+        """`using`: the alias of the database; the others as for `SqlCallbacks`. Raises
+        LocalProtocolError: the keys are in another database."""
         super().__init__(preferred_partitions, patience_seconds)
         self.using = using
+        if keys is not None and keys.using != using:
+            raise LocalProtocolError(
+                f"the idempotency keys are in the database {keys.using!r}, and what is applied in"
+                f" {using!r}: they are noted in the database transaction that applies"
+            )
+        self._keys = keys
 
     @abstractmethod
     def apply(self, transactions: Sequence[Transaction]) -> None:
@@ -107,7 +118,7 @@ class DjangoCallbacks(MarkedCallbacks):
 
     def _make_ready(self) -> None:
         connection = self._connection()
-        wanted = {MARKS_TABLE, PARKED_TABLE}
+        wanted = {MARKS_TABLE, PARKED_TABLE} | ({KEYS_TABLE} if self._keys is not None else set())
         lacking = sorted(wanted - set(connection.introspection.table_names()))
         if lacking:
             raise ConfigurationError(
@@ -140,15 +151,18 @@ class DjangoCallbacks(MarkedCallbacks):
             **({"history__isnull": True} if before is None else {"history": str(before)}),
         ).update(history=str(history))
 
+    def _reads(self, transaction: Transaction) -> bool:
+        return self._keys is not None or self.wants_data(transaction)
+
     def _change(
         self, partition_id: PartitionId, rest: Sequence[Transaction], expected: TransactionId
     ) -> bool:
-        return self._change_guarded(
-            partition_id,
-            expected,
-            rest[-1].transaction_id,
-            lambda: self._guarded(lambda: self.apply(rest)),
-        )
+        def apply() -> None:
+            if self._keys is not None:
+                self._keys.note(rest)
+            self._guarded(lambda: self.apply(rest))
+
+        return self._change_guarded(partition_id, expected, rest[-1].transaction_id, apply)
 
     def _keep_apart(self, transaction: Transaction, text: str) -> None:
         request_id, number = transaction.request_id, transaction.transaction_id
@@ -163,12 +177,13 @@ class DjangoCallbacks(MarkedCallbacks):
             error=text,
             state=PARKED,
         )
-        self._change_guarded(
-            transaction.partition_id,
-            TransactionId(number - 1),
-            number,
-            lambda: row.save(using=self.using, force_insert=True),
-        )
+
+        def park() -> None:
+            row.save(using=self.using, force_insert=True)
+            if self._keys is not None:
+                self._keys.note([transaction])
+
+        self._change_guarded(transaction.partition_id, TransactionId(number - 1), number, park)
 
     def _change_guarded(
         self,
@@ -238,18 +253,7 @@ class DjangoCallbacks(MarkedCallbacks):
             )
 
     def _connection(self) -> BaseDatabaseWrapper:
-        """Return this thread's connection: a new one after an error, or if the old one is older
-        than CONN_MAX_AGE. Django does so per request; a thread of the client serves none. With a
-        CONN_MAX_AGE of 0 the connection is kept: there would be a new one per statement."""
-        connection = connections[self.using]
-        if not connection.settings_dict["AUTOCOMMIT"]:
-            raise ConfigurationError(
-                f"the database {self.using!r} has AUTOCOMMIT False; DjangoCallbacks needs True:"
-                " without it Django commits nothing at the end of atomic()"
-            )
-        if connection.errors_occurred or connection.settings_dict["CONN_MAX_AGE"] != 0:
-            connection.close_if_unusable_or_obsolete()
-        return connection
+        return usable_connection(self.using)
 
     def _wanted_again(self, partition_id: PartitionId) -> Sequence[TransactionId]:
         self._connection()

@@ -1,4 +1,4 @@
-"""The tables of Waltz as models: marks, and transactions that were parked.
+"""The tables of Waltz as models: marks, transactions that were parked, and idempotency keys.
 
 Owns their fields, which are those of `SqlCallbacks`: tables that it has made are taken over by
 `manage.py migrate --fake-initial`.
@@ -6,11 +6,12 @@ Owns their fields, which are those of `SqlCallbacks`: tables that it has made ar
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.db import models
 from django.db.models.functions import Now
 
+from waltz.client.databases.idempotency_keys import HASH_CHARACTERS, KEYS_TABLE
 from waltz.client.databases.stored_marks import (
     HISTORY_CHARACTERS,
     MARKS_TABLE,
@@ -61,3 +62,26 @@ class ParkedTransaction(models.Model):
 
     def __str__(self) -> str:
         return f"transaction {self.transaction_id} of partition {self.partition_id}"
+
+
+class IdempotencyKey(models.Model):
+    """An idempotency key of a transaction that was applied to this database, as its hash."""
+
+    pk: Any = models.CompositePrimaryKey("partition_id", "key_hash")
+    partition_id: models.IntegerField[int, int] = models.IntegerField()
+    key_hash: models.CharField[str, str] = models.CharField(max_length=HASH_CHARACTERS)
+    transaction_id: models.BigIntegerField[int, int] = models.BigIntegerField()
+    content_hash: models.CharField[str | None, str | None] = models.CharField(
+        max_length=HASH_CHARACTERS, null=True
+    )
+
+    class Meta:
+        db_table = KEYS_TABLE
+        indexes: ClassVar = [
+            models.Index(
+                fields=["partition_id", "transaction_id"], name=f"{KEYS_TABLE}_by_transaction"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"key of transaction {self.transaction_id} of partition {self.partition_id}"
