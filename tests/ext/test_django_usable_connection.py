@@ -1,4 +1,4 @@
-"""The connection of a thread: replaced when it is broken, and refused if it commits only by hand."""
+"""The connection of a thread: replaced when broken, and refused if it commits only by hand."""
 
 from __future__ import annotations
 
