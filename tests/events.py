@@ -168,6 +168,8 @@ MEANINGS: Final[dict[str, str]] = {
     "http_request_refused": "An HTTP request showed no token of the file of tokens.",
     "http_started": "The process answers HTTP at this address.",
     LIBRARY_EVENT: "A line of another library, which has no events.",
+    "lineage_not_told": "A pipeline could not tell OpenLineage of everything, or not in time; the"
+    " run and its target are not affected. Said once, until an event was sent again.",
     "lines_left_out": "More lines of one event came from peers than are written in a period.",
     "local_socket": "The process listens on a socket of this machine, too.",
     "local_socket_left": "The file of a socket could not be removed at a stop.",

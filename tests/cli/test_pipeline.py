@@ -117,6 +117,7 @@ tables:
   headers:
     keys: [header]
     measures: {{transactions: count(*)}}
+lineage: {{namespace: shop, job: headers}}
 report:
   target: report.html
   title: Headers
@@ -124,12 +125,22 @@ report:
 """
 
 
+def told(file: Path) -> list[str]:
+    """Return the types of the events in a file of OpenLineage."""
+    return [json.loads(each)["eventType"] for each in file.read_text().splitlines()]
+
+
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> None:
+def test_tables_follow_the_log_until_they_are_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     definition, target = tmp_path / "tables.yaml", tmp_path / "tables.db"
+    lineage = tmp_path / "lineage"
+    config = {"type": "file", "log_file_path": str(lineage), "append": True}
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT", json.dumps(config))
     with running_cluster(tmp_path / "data", "--partitions", "2") as cluster:
         definition.write_text(TABLES.format(cluster=cluster.coordinator, spark=SPARK))
         with waltz.open_client(cluster.coordinator, waltz.NoCallbacks()) as client:
@@ -158,6 +169,8 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
             running.send_signal(signal.SIGINT)
             running.stdout.close()
             assert running.wait(60) == 130
+            # Two passes had something to do; the verify, and idle passes, tell nothing.
+            assert told(lineage) == ["START", "COMPLETE"] * 2
         with sqlite3.connect(target) as database:
             query = "SELECT header, transactions FROM headers"
             assert database.execute(query).fetchall() == [(7, 2)]
@@ -169,6 +182,7 @@ def test_tables_follow_the_log_until_they_are_told_to_stop(tmp_path: Path) -> No
         assert rebuilt.returncode == 0, rebuilt.stderr
         seen = run_waltz("pipeline", "status", str(definition), "--json")
         assert json.loads(seen.stdout)["last_verify"] is None
+        assert told(lineage) == ["START", "COMPLETE"] * 3
     written = CliRunner().invoke(pipeline, ["report", str(definition)])
     assert written.output == f"{tmp_path / 'report.html'}\n"
     assert "<td>7</td>" in (tmp_path / "report.html").read_text()

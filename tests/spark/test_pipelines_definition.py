@@ -120,6 +120,15 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
             TABLES.replace("tables.db", "iceberg:t") + "changes: 9",
             "changes: Delta and Iceberg tables have their changes in their versions",
         ),
+        (LEAST + "lineage: true", "lineage is True; expected keys"),
+        (LEAST + "lineage: {namespace: shop}", "lineage: job is None; expected a text of 1 to 255"),
+        (LEAST + "lineage: {namespace: '', job: a}", "lineage: namespace is ''; expected a text"),
+        (LEAST + f"lineage: {{namespace: s, job: {'a' * 256}}}", "lineage: job is 'aaa"),
+        (LEAST + 'lineage: {namespace: s, job: "a\\n"}', "lineage: job is 'a.*n'; expected"),
+        (
+            LEAST.replace("archive\nc", "audit\nc") + "lineage: {namespace: s, job: a}",
+            "the file has the unknown key 'lineage'",
+        ),
     ],
 )
 def test_a_mistake_is_named(text: str, fault: str) -> None:

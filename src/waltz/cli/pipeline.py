@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from waltz.spark.pipelines.archiving import ArchiveReport
     from waltz.spark.pipelines.definition import PipelineDefinition
     from waltz.spark.pipelines.derived import TablesReport
+    from waltz.spark.pipelines.lineage_events import LineageRuns
     from waltz.spark.pipelines.watch import PipelineWatch
     from waltz.spark.progress import PartitionLag
     from waltz.types import HttpAccess
@@ -51,8 +52,8 @@ def pipeline() -> None:
 
     DEFINITION is a YAML file: pipeline (archive, tables or audit), cluster, target, and if need be
     partitions, tls (ca, cert, key) and spark (its settings); for tables also tables, decode,
-    archive, transactionsPerBatch and report; for an audit also archive. The cluster is
-    waltz://host:port,host:port (servers) or the coordinator.
+    archive, transactionsPerBatch and report; for tables and archives lineage; for an audit also
+    archive. The cluster is waltz://host:port,host:port (servers) or the coordinator.
     """
 
 
@@ -93,11 +94,15 @@ def run(
     if wanted.kind == "audit":
         _audit(wanted, every, as_json)
         return
-    with _watched(wanted, every, http_address, http_access) as watch, _session(wanted) as spark:
-        _show(as_json, *_taken_in(spark, wanted, watch, drop))
+    with (
+        _watched(wanted, every, http_address, http_access) as watch,
+        _told(wanted) as lineage,
+        _session(wanted) as spark,
+    ):
+        _show(as_json, *_taken_in(spark, wanted, watch, lineage, drop))
         while every is not None:
             time.sleep(every)
-            facts, text = _taken_in(spark, wanted, watch)
+            facts, text = _taken_in(spark, wanted, watch, lineage)
             if facts["transactions"]:
                 _show(as_json, facts, text)
 
@@ -225,19 +230,25 @@ def verify(definition: Path, as_json: bool) -> None:
 def rebuild(definition: Path, as_json: bool) -> None:
     """Rebuild the target from the log next to the old one, then replace the old one."""
     from waltz.spark.pipelines.last_verify import remove_record
+    from waltz.spark.pipelines.watch import NOBODY
 
     wanted = _read_derived(definition)
-    with _session(wanted) as spark:
+    with _told(wanted, rebuild=True) as lineage, _session(wanted) as spark:
+        watch = NOBODY if lineage is None else lineage
+        access = _access(wanted)
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archiving import rebuild_archive
 
+            target, parts = wanted.target, wanted.partitions
             facts, text = _archived(
-                rebuild_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
+                rebuild_archive(spark, access, target, partitions=parts, watch=watch)
             )
         else:
             from waltz.spark.pipelines import derived
 
-            facts, text = _derived(derived.rebuild(spark, _access(wanted), wanted))
+            facts, text = _derived(derived.rebuild(spark, access, wanted, watch))
+        if lineage is not None:
+            lineage.pass_ended()
     remove_record(wanted.target)
     _show(as_json, facts, text)
 
@@ -375,15 +386,29 @@ def _watched(
         yield watch
 
 
+def _told(
+    wanted: PipelineDefinition, *, rebuild: bool = False
+) -> AbstractContextManager[LineageRuns | None]:
+    """Yield what tells a backend of lineage of each pass; None: the definition asks for none."""
+    if wanted.lineage is None:
+        return nullcontext()
+    from waltz.spark.pipelines.lineage_shell import told_lineage
+
+    return told_lineage(wanted, rebuild=rebuild)
+
+
 def _taken_in(
     spark: SparkSession,
     wanted: PipelineDefinition,
     watch: PipelineWatch | None,
+    lineage: LineageRuns | None,
     drop: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], str]:
-    from waltz.spark.pipelines.watch import NOBODY
+    from waltz.spark.pipelines.watch import Watchers
 
-    told = NOBODY if watch is None else watch
+    told = Watchers(*(each for each in (watch, lineage) if each is not None))
+    if lineage is not None:
+        lineage.pass_begins()
     if wanted.kind == "archive":
         from waltz.spark.pipelines.archiving import add_to_archive
 
@@ -396,6 +421,8 @@ def _taken_in(
 
         tell = partial(click.echo, err=True)
         found = _derived(take_in(spark, _access(wanted), wanted, told, drop=drop, tell=tell))
+    if lineage is not None:
+        lineage.pass_ended(tuple(found[0].get("dropped", ())))
     if watch is not None:
         from waltz.spark.pipelines.last_verify import read_record
 

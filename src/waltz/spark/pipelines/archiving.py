@@ -29,7 +29,8 @@ from waltz.spark.offsets import (
     split_ranges,
 )
 from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
-from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Watching
+from waltz.spark.pipelines.target import TableWritten
+from waltz.spark.pipelines.watch import ARCHIVE, NOBODY, BatchSeen, Beginning, Watching
 from waltz.spark.progress import PartitionLag
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.tasks import LogAccess
@@ -191,6 +192,8 @@ def add_to_archive(
     before.expect_in_log(marks, histories, directory)
     swept = archive.sweep(before)
     ranges = _missing(before, marks)
+    if ranges:
+        watch.begins(Beginning(cluster_key, before.next_ids()))
     place = ArchivePlace(access, directory.absolute(), cluster_key, histories.current)
     tasks = split_ranges(ranges, task_count_min=tasks_min)
     began = time.monotonic()
@@ -201,7 +204,8 @@ def add_to_archive(
     byte_count = sum(each.byte_count for each in written)
     if written:
         seconds = {"read": read - began, "commit": time.monotonic() - read}
-        watch.took_in(BatchSeen(contents.next_ids(), transactions, 0, byte_count, seconds))
+        found = {ARCHIVE: TableWritten(transactions, byte_count, len(written))}
+        watch.took_in(BatchSeen(contents.next_ids(), transactions, 0, byte_count, seconds, found))
     return ArchiveReport(
         contents,
         transactions=transactions,
@@ -217,11 +221,12 @@ def rebuild_archive(
     directory: Path,
     *,
     partitions: Sequence[PartitionId] | None = None,
+    watch: Watching = NOBODY,
 ) -> ArchiveReport:
     """Archive the whole log anew, then replace the old archive and delete it.
 
-    The old archive stays until the new one is whole. Raises ConfigurationError: there is no archive
-    to replace; otherwise as `add_to_archive`.
+    The old archive stays until the new one is whole; `watch` is told of the new one. Raises
+    ConfigurationError: there is no archive to replace; otherwise as `add_to_archive`.
     """
     fresh = directory.with_name(f".{directory.name}.rebuild")
     old = directory.with_name(f".{directory.name}.replaced")
@@ -230,7 +235,7 @@ def rebuild_archive(
     Archive.open(directory)
     for left_behind in (fresh, old):
         shutil.rmtree(left_behind, ignore_errors=True)
-    report = add_to_archive(spark, access, fresh, partitions=partitions)
+    report = add_to_archive(spark, access, fresh, partitions=partitions, watch=watch)
     directory.rename(old)
     fresh.rename(directory)
     shutil.rmtree(old)

@@ -28,12 +28,13 @@ from waltz.spark.pipelines.tables import TablesDefinition, expect_mapping, parse
 from waltz.types import PartitionId, TlsSettings, parse_cluster
 
 KEYS: Final = ("pipeline", "cluster", "target", "partitions", "tls", "spark")
+KEYS_OF_DERIVED: Final = ("lineage",)
 KEYS_OF_TABLES: Final = (
     *("tables", "decode", "archive", "transactionsPerBatch", "report", "buckets", "changes"),
 )
 KINDS: Final = {
-    "archive": KEYS,
-    "tables": KEYS + KEYS_OF_TABLES,
+    "archive": KEYS + KEYS_OF_DERIVED,
+    "tables": KEYS + KEYS_OF_DERIVED + KEYS_OF_TABLES,
     "audit": (*KEYS, "archive"),
 }
 """The keys that a file may have, by its kind of pipeline."""
@@ -53,7 +54,19 @@ SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 OBJECT_STORE_URL: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
 """The URL of tables in an object store, the last part of which is a name."""
 
+LINEAGE_KEYS: Final = ("namespace", "job")
+LINEAGE_NAME_CHARACTERS_MAX: Final = 255
+"""Characters of a name of a job, and of its namespace: backends of lineage take as many."""
+
 TLS_KEYS: Final = ("ca", "cert", "key", "token")
+
+
+@dataclass(frozen=True, slots=True)
+class LineageJob:
+    """The name by which a backend of lineage knows a pipeline."""
+
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +86,7 @@ class PipelineDefinition:
     buckets             buckets of each Delta or Iceberg table; None for what the tables have.
     changes             changes of rows that are kept of each table in SQLite; None: none.
     url                 the URL of tables in an object store; None for a target on a disk.
+    lineage             the job that a backend of lineage is told of; None: no backend is told.
     """
 
     kind: str
@@ -89,6 +103,7 @@ class PipelineDefinition:
     buckets: int | None = None
     changes: int | None = None
     url: str | None = None
+    lineage: LineageJob | None = None
 
     @property
     def place(self) -> str:
@@ -152,7 +167,23 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         or BATCH_TRANSACTIONS,
         buckets=_number("buckets", given, BUCKETS_MAX),
         changes=_number("changes", given, CHANGES_MAX),
+        lineage=_lineage(given["lineage"]) if "lineage" in given else None,
     )
+
+
+def _lineage(found: object) -> LineageJob:
+    """Return the job under `lineage`. Raises ConfigurationError: it has not the two names."""
+    given = expect_mapping("lineage", found, LINEAGE_KEYS)
+    for key in LINEAGE_KEYS:
+        text = given.get(key)
+        is_name = isinstance(text, str) and text.strip() == text and text.isprintable()
+        if not is_name or not 1 <= len(str(text)) <= LINEAGE_NAME_CHARACTERS_MAX:
+            raise ConfigurationError(
+                f"{INVALID_DEFINITION} lineage: {key} is {text!r:.80}; expected a text of 1 to"
+                f" {LINEAGE_NAME_CHARACTERS_MAX} characters, as in"
+                " `lineage: {namespace: shop, job: accounts}`"
+            )
+    return LineageJob(str(given["namespace"]), str(given["job"]))
 
 
 def _expect_fitting(target_kind: TargetKind, given: Mapping[str, object]) -> None:

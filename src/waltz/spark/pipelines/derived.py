@@ -55,7 +55,7 @@ from waltz.spark.pipelines.table_store import (
 )
 from waltz.spark.pipelines.tables import TablesDefinition
 from waltz.spark.pipelines.target import Target
-from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Watching
+from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Beginning, Watching
 from waltz.spark.progress import NextIds, PartitionLag, Progress, admit, available
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
@@ -231,7 +231,7 @@ def take_in(
     watch.log_has(log.ends)
     with open_tables(definition, create=True) as store:
         layouts = judged_layouts(spark, log.tables)
-        change = _joined(log, store, layouts, drop, tell)
+        change = _joined(log, store, layouts, drop, tell, watch)
         report = _fill(log, store, layouts, watch)
         return replace(report, backfilled=change.derived, dropped=change.removed)
 
@@ -242,6 +242,7 @@ def _joined(
     layouts: Sequence[Layout],
     drop: Sequence[str],
     tell: Callable[[str], None],
+    watch: Watching,
 ) -> DefinitionChange:
     """Let the target have the tables of the definition, no more and no fewer; return what has
     changed. A target without any is left to `_fill`. Raises as `take_in`."""
@@ -270,6 +271,8 @@ def _joined(
     buckets = store.buckets()
     if store.planned():
         _finish_batch(log, store, before)
+    marks, is_reread = dict(store.marks()), change.reads_the_past
+    watch.begins(Beginning(log.cluster_key, marks, layouts, change.derived, is_reread))
     with held_staging(log.definition.target) as path:
         part = part_of(log.tables, change.derived)
         aside = replace(
@@ -320,6 +323,9 @@ class _Backfill:
     def log_has(self, ends: NextIds) -> None:
         """Do nothing: the end is that of the other tables."""
 
+    def begins(self, beginning: Beginning) -> None:
+        """Do nothing: the pass has told of it, with the marks of the other tables."""
+
     def took_in(self, batch: BatchSeen) -> None:
         self._tell(f"read {sum(batch.next_ids.values()):,} of {self._total:,} transactions")
 
@@ -368,8 +374,14 @@ def _finish_batch(log: _Log, store: Target, before: str) -> None:
     _fill(old, store, judged_layouts(log.spark, former))
 
 
-def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefinition) -> TablesReport:
-    """Rebuild the tables from the whole log and replace the old ones at once.
+def rebuild(
+    spark: SparkSession,
+    access: LogAccess,
+    definition: PipelineDefinition,
+    watch: Watching = NOBODY,
+) -> TablesReport:
+    """Rebuild the tables from the whole log and replace the old ones at once; `watch` is told of
+    each batch.
 
     Raises NotFoundError: there are none to replace; ConfigurationError: they are in an object
     store; otherwise as `take_in`.
@@ -380,7 +392,7 @@ def rebuild(spark: SparkSession, access: LogAccess, definition: PipelineDefiniti
     with open_tables(definition, create=False) as store, _scratch(definition) as fresh:
         store.expect(log.cluster_key)
         layouts = judged_layouts(spark, log.tables)
-        report = _fill(log, fresh, layouts)
+        report = _fill(log, fresh, layouts, watch)
         store.replace_by(fresh)
     if definition.changes is not None:  # they begin anew; if not here, then with the next run
         with open_tables(definition, create=False) as store:
@@ -421,13 +433,16 @@ def _fill(
     store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
     for start, end in log.batches(store.marks(), store.planned()):
+        if not batches:
+            watch.begins(Beginning(log.cluster_key, start.next_ids, layouts))
         began = time.monotonic()
         with log.batch(start, end, layouts) as batch:
             read = time.monotonic()
-            store.add(batch)
+            written = store.add(batch)
         seconds = {"read": read - began, "commit": time.monotonic() - read}
         count = sum(each.row_count for each in batch.ranges)
-        watch.took_in(BatchSeen(end.next_ids, count, len(batch.undecodable), None, seconds))
+        aside = len(batch.undecodable)
+        watch.took_in(BatchSeen(end.next_ids, count, aside, None, seconds, written))
         transactions += count
         undecodable += len(batch.undecodable)
         batches += 1

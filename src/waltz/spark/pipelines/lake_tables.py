@@ -34,7 +34,7 @@ from waltz.spark.pipelines.lake_changes import TableVersions, changes_between_ve
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.table_store import REMEDY, Batch, Joining, Layout, TableStore
 from waltz.spark.pipelines.tables import TableDefinition
-from waltz.spark.pipelines.target import TidiedTable
+from waltz.spark.pipelines.target import TableWritten, TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 DATABASE: Final = "waltz.db"
@@ -186,8 +186,9 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             for batch in self._read(table, columns):
                 yield from zip(*(each.to_pylist() for each in batch.columns), strict=True)
 
-    def add(self, batch: Batch) -> None:
-        """Join `batch` with the present rows, all or nothing.
+    def add(self, batch: Batch) -> dict[str, TableWritten]:
+        """Join `batch` with the present rows, all or nothing. Return what was written to each
+        table; tables that had the batch already are left out.
 
         Raises VersionConflictError: another run has taken in the same transactions meanwhile;
         CorruptionError: a table does not take the batch (a sum beyond 64 bits, a full disk).
@@ -214,6 +215,14 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             for table, layout, files, joined in changes:
                 self._commit(table, layout, files, joined, number + 1, batch.ranges)
             self._note_done(batch)
+        return {
+            layout.definition.name: TableWritten(
+                sum(each.row_count for each in joined),
+                sum(each.size for each in joined),
+                len(joined),
+            )
+            for _, layout, _, joined in changes
+        }
 
     def changes(
         self, definition: TableDefinition, after: Position | None

@@ -30,7 +30,7 @@ from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.change_log import ChangeLog
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position, identity, present
 from waltz.spark.pipelines.tables import PLACES, Function, TableDefinition
-from waltz.spark.pipelines.target import TidiedTable
+from waltz.spark.pipelines.target import TableWritten, TidiedTable
 from waltz.types import PartitionId, TransactionId
 
 FORMAT: Final = 1
@@ -410,8 +410,8 @@ class TableStore:
                 if not 0 <= row[1] < ends.get(row[0], 0):
                     yield row
 
-    def add(self, batch: Batch) -> None:
-        """Join `batch` with the present rows, all or nothing.
+    def add(self, batch: Batch) -> dict[str, TableWritten]:
+        """Join `batch` with the present rows, all or nothing. Return what was written to each.
 
         Raises VersionConflictError: another run has taken in the same transactions meanwhile;
         CorruptionError: the database does not take it (a sum beyond 64 bits, a full disk).
@@ -425,6 +425,7 @@ class TableStore:
                 join_rows(database, rows)
             self._add_facts(database, batch)
             ChangeLog(database).commit(batch.ranges)
+        return {each.layout.definition.name: TableWritten(len(each.values)) for each in tables}
 
     def changes(
         self, definition: TableDefinition, after: Position | None

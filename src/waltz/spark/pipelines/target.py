@@ -31,6 +31,33 @@ class TidiedTable:
     changes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TableWritten:
+    """The part of a table that one or more batches have written.
+
+    rows        rows of a database that are new or changed; of files all rows in them, since a file
+                is written whole.
+    byte_count  the size of the files; None: there are no files.
+    files       the number of the files, likewise.
+    """
+
+    rows: int
+    byte_count: int | None = None
+    files: int | None = None
+
+    def __add__(self, other: TableWritten) -> TableWritten:
+        """Return both together."""
+        return TableWritten(
+            self.rows + other.rows,
+            _sum(self.byte_count, other.byte_count),
+            _sum(self.files, other.files),
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
 class Target(Protocol):
     """The tables of one definition with the marks of the log; a context manager.
 
@@ -91,8 +118,9 @@ class Target(Protocol):
         """Return the ends of the batch that a run has begun and not finished."""
         ...
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> dict[str, TableWritten]:
         """Commit a batch: join its rows with the present ones and set the marks, all or nothing.
+        Return what was written to each table; tables that had the batch already are left out.
 
         Raises VersionConflictError: another run has taken in the same transactions meanwhile;
         CorruptionError: the tables do not take it; HistoryChangedError as `batch.confirm`.

@@ -8,11 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
+from uuid import UUID
 
 from waltz.spark.followed_metrics import FollowedLog, LastVerify, PartSeconds, PipelineState
 from waltz.spark.pipelines.definition import PipelineDefinition
+from waltz.spark.pipelines.table_store import Layout
+from waltz.spark.pipelines.target import TableWritten
 from waltz.spark.progress import NextIds, PartitionLag
 from waltz.types import TransactionId
 
@@ -24,6 +27,8 @@ class BatchSeen:
     next_ids    what the target has now.
     seconds     what its parts took, by name.
     byte_count  the size of the files written; None: no files.
+    written     what was written to each table, as far as the batch has written to it; of an archive
+                its files, by the name ARCHIVE.
     """
 
     next_ids: NextIds
@@ -31,6 +36,28 @@ class BatchSeen:
     undecodable: int
     byte_count: int | None
     seconds: Mapping[str, float]
+    written: Mapping[str, TableWritten] = field(default_factory=dict)
+
+
+ARCHIVE: Final = ""
+"""The name of an archive where tables have names: no table has this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A pass that has something to do, before it reads.
+
+    marks      what the target has.
+    layouts    the tables of the definition; none of an archive.
+    from_past  tables that are derived from the first transaction on, and then join the others.
+    is_reread  whether the log is read from the first transaction on.
+    """
+
+    cluster_key: UUID
+    marks: NextIds
+    layouts: Sequence[Layout] = ()
+    from_past: tuple[str, ...] = ()
+    is_reread: bool = False
 
 
 class Watching(Protocol):
@@ -38,6 +65,10 @@ class Watching(Protocol):
 
     def log_has(self, ends: NextIds) -> None:
         """Note the end of each partition of the log, which was asked just now."""
+
+    def begins(self, beginning: Beginning) -> None:
+        """Note that there is something to do, before it is read. Is called again within a pass that
+        first derives tables from the past."""
 
     def took_in(self, batch: BatchSeen) -> None:
         """Count a batch."""
@@ -47,12 +78,34 @@ class _Nobody:
     def log_has(self, ends: NextIds) -> None:
         pass
 
+    def begins(self, beginning: Beginning) -> None:
+        pass
+
     def took_in(self, batch: BatchSeen) -> None:
         pass
 
 
 NOBODY: Final[Watching] = _Nobody()
 """Most runs are not watched."""
+
+
+class Watchers:
+    """Several that are told the same, in their order."""
+
+    def __init__(self, *each: Watching) -> None:
+        self._each = each
+
+    def log_has(self, ends: NextIds) -> None:
+        for watching in self._each:
+            watching.log_has(ends)
+
+    def begins(self, beginning: Beginning) -> None:
+        for watching in self._each:
+            watching.begins(beginning)
+
+    def took_in(self, batch: BatchSeen) -> None:
+        for watching in self._each:
+            watching.took_in(batch)
 
 
 class PipelineWatch:
@@ -80,6 +133,9 @@ class PipelineWatch:
         with self._lock:
             self._log.log_has(ends, self._clock())
             self._asked = int(self._wall() * 1000)
+
+    def begins(self, beginning: Beginning) -> None:
+        """Do nothing: figures are of what was done."""
 
     def took_in(self, batch: BatchSeen) -> None:
         with self._lock:
