@@ -189,7 +189,7 @@ def verify(definition: Path, as_json: bool) -> None:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archiving import verify_archive
 
-            archived = verify_archive(spark, _access(wanted), wanted.target)
+            archived = verify_archive(spark, _access(wanted), wanted.archive_location)
             facts: dict[str, Any] = {
                 "transactions": archived.transactions,
                 "files": archived.files,
@@ -232,7 +232,12 @@ def rebuild(definition: Path, as_json: bool) -> None:
             from waltz.spark.pipelines.archiving import rebuild_archive
 
             facts, text = _archived(
-                rebuild_archive(spark, _access(wanted), wanted.target, partitions=wanted.partitions)
+                rebuild_archive(
+                    spark,
+                    _access(wanted),
+                    wanted.archive_location,
+                    partitions=wanted.partitions,
+                )
             )
         else:
             from waltz.spark.pipelines import derived
@@ -265,10 +270,15 @@ def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) ->
             f"{definition} has no Delta or Iceberg tables, and keeps no `changes`; only these are"
             " tidied"
         )
-    from waltz.spark.pipelines.open_tables import open_tables
+    if wanted.kind == "archive":
+        from waltz.spark.pipelines.archiving import tidy_archive
 
-    with open_tables(wanted, create=False) as store:
-        found = store.tidy(retention_hours, delete=delete)
+        found = [tidy_archive(wanted.archive_location, retention_hours, delete=delete)]
+    else:
+        from waltz.spark.pipelines.open_tables import open_tables
+
+        with open_tables(wanted, create=False) as store:
+            found = store.tidy(retention_hours, delete=delete)
     facts = {
         "deleted": delete,
         "tables": [
@@ -389,7 +399,7 @@ def _taken_in(
 
         access, parts = _access(wanted), wanted.partitions
         found = _archived(
-            add_to_archive(spark, access, wanted.target, partitions=parts, watch=told)
+            add_to_archive(spark, access, wanted.archive_location, partitions=parts, watch=told)
         )
     else:
         from waltz.spark.pipelines.derived import take_in
@@ -409,7 +419,7 @@ def _lag(wanted: PipelineDefinition) -> list[PartitionLag]:
     if wanted.kind == "archive":
         from waltz.spark.pipelines.archiving import archive_lag
 
-        return archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
+        return archive_lag(_access(wanted), wanted.archive_location, partitions=wanted.partitions)
     from waltz.spark.pipelines.derived import lag
 
     return lag(_access(wanted), wanted)
