@@ -92,8 +92,13 @@ class DeltaArchive:
         `open`.
         """
         from_delta = _deltalake()
-        with _errors_named(location):
-            is_there = from_delta.DeltaTable.is_deltatable(location.root, _store_options(location))
+        try:
+            with _errors_named(location):
+                _table(location)
+        except from_delta.exceptions.TableNotFoundError:
+            is_there = False
+        else:
+            is_there = True
         if not is_there:
             directory = location.directory
             if directory is not None:
