@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from waltz.spark.any_archive import open_archive
 from waltz.spark.archive_location import ArchiveLocation, DeltaLocation
-from waltz.spark.archives import open_archive
 
 Kind = Literal["parquet", "delta"]
 KINDS: tuple[Kind, ...] = ("parquet", "delta")

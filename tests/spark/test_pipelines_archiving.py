@@ -15,8 +15,8 @@ import waltz
 from tests.spark.archive_formats import KINDS, Kind, located, renamed_digest, stored
 from tests.spark.listed_log import ListedLog
 from waltz.errors import ConfigurationError, NotFoundError
+from waltz.spark.any_archive import create_archive, open_archive, read_file
 from waltz.spark.archive_location import ArchiveLocation
-from waltz.spark.archives import create_archive, open_archive, read_file
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import Archive, ArchivedFile

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 import waltz
 from waltz import Histories
 from waltz.errors import ConfigurationError
-from waltz.spark.archives import AnyArchive, open_archive
+from waltz.spark.any_archive import AnyArchive, open_archive
 from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import (

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 import waltz
 from waltz import Histories, LogReader, TransactionAt
 from waltz.errors import WaltzError
-from waltz.spark.archives import open_archive
+from waltz.spark.any_archive import open_archive
 from waltz.spark.byte_limit import admit_bytes, data_lengths
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.followed_history import later_history

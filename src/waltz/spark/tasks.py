@@ -28,8 +28,8 @@ from waltz.errors import (
     RemoteProtocolError,
     WaltzError,
 )
+from waltz.spark.any_archive import read_file
 from waltz.spark.archive_location import ArchiveLocation
-from waltz.spark.archives import read_file
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
     HISTORY_CHANGED,

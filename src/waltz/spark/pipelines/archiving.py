@@ -18,9 +18,9 @@ from uuid import UUID
 
 from waltz import Histories
 from waltz.errors import ConfigurationError, CorruptionError
+from waltz.spark.any_archive import create_archive, open_archive, read_file, write_files
 from waltz.spark.archive_files import SCHEMA
 from waltz.spark.archive_location import ArchiveLocation, DeltaLocation, absolute
-from waltz.spark.archives import create_archive, open_archive, read_file, write_files
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.codes import DIFFERENT, INVALID_ARCHIVE
 from waltz.spark.delta_archive import DeltaArchive

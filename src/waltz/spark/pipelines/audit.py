@@ -18,9 +18,9 @@ from uuid import UUID
 
 from waltz import NOTHING, Replica, ReplicaMarks, ReplicaReader
 from waltz.errors import CorruptionError, RemoteStorageError, UnavailableError, WaltzError
+from waltz.spark.any_archive import open_archive, read_file
 from waltz.spark.archive_files import SCHEMA
 from waltz.spark.archive_location import ArchiveLocation
-from waltz.spark.archives import open_archive, read_file
 from waltz.spark.block_digests import BlockDigester, block_ranges
 from waltz.spark.codes import DIFFERENT
 from waltz.spark.copies import (
