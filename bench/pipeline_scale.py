@@ -45,7 +45,7 @@ from waltz.errors import WaltzError
 from waltz.spark import spark_session
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.derived import take_in
-from waltz.spark.pipelines.watch import BatchSeen
+from waltz.spark.pipelines.watch import BatchSeen, Beginning
 from waltz.spark.progress import NextIds
 from waltz.spark.tasks import LogAccess
 
@@ -275,6 +275,9 @@ class Progress:
 
     def log_has(self, ends: NextIds) -> None:
         self._began = time.monotonic()
+
+    def begins(self, beginning: Beginning) -> None:
+        """Do nothing: each batch is printed when it is done."""
 
     def took_in(self, batch: BatchSeen) -> None:
         now = time.monotonic()

@@ -126,7 +126,7 @@ def test_tables_without_changes_say_what_to_write_into_the_definition(tmp_path: 
             ("changes", str(file), "accounts"),
             "keeps no changes; run the pipeline, with `changes: 1000000` in",
         ),
-        (("tidy", str(file)), "has no Delta or Iceberg tables, and keeps no `changes`; only"),
+        (("tidy", str(file)), "has no Delta or Iceberg table, and keeps no `changes`; only"),
     ):
         refused = run(*arguments)
         assert isinstance(refused.exception, ConfigurationError)

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import waltz
+from tests.spark.archive_formats import KINDS, Kind, located, renamed_digest, stored
 from tests.spark.listed_log import ListedLog
-from waltz.errors import NotFoundError
-from waltz.spark.archive_files import read_file
+from waltz.errors import ConfigurationError, NotFoundError
+from waltz.spark.any_archive import create_archive, open_archive, read_file
+from waltz.spark.archive_location import ArchiveLocation
 from waltz.spark.block_digests import Block, digested
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import Archive, ArchivedFile
@@ -41,10 +43,11 @@ def append(cluster: str, count: int) -> None:
             client.append(number % 2, b"%d" % number, header=number)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_grows_with_the_log_and_is_proven_equal_to_it(
-    spark: SparkSession, cluster: str, tmp_path: Path
+    spark: SparkSession, cluster: str, tmp_path: Path, kind: Kind
 ) -> None:
-    access, directory = LogAccess(cluster), tmp_path / "archive"
+    access, directory = LogAccess(cluster), located(kind, tmp_path / "archive")
     append(cluster, 40)
     first = add_to_archive(spark, access, directory, tasks_min=4)
     with waltz.open_reader(cluster) as log:
@@ -99,20 +102,20 @@ def test_the_first_transaction_that_differs_is_named(
 ARCHIVED = [b"%d" % number for number in range(9)]
 
 
-def archive_all(directory: Path, logged: ListedLog) -> None:
+def archive_all(location: ArchiveLocation, logged: ListedLog) -> None:
     """Make an archive of a whole log of one partition, in one file."""
     access = LogAccess("127.0.0.1:7100", open_reader=logged.open)
     whole = TransactionRange(PartitionId(0), TransactionId(0), TransactionId(len(ARCHIVED)))
-    archive = Archive.create(directory, logged.cluster_key)
-    place = ArchivePlace(access, directory, logged.cluster_key)
+    archive = create_archive(location, logged.cluster_key)
+    place = ArchivePlace(access, location, logged.cluster_key)
     archive.commit(archive.contents(), place.archive(whole))
 
 
-def compared(directory: Path, logged: ListedLog) -> ArchiveDifference | None:
+def compared(location: ArchiveLocation, logged: ListedLog) -> ArchiveDifference | None:
     """Compare the file of an archive with a log, as a task does."""
     access = LogAccess("127.0.0.1:7100", open_reader=logged.open)
-    (file,) = Archive.open(directory).contents().files
-    return ArchivePlace(access, directory, logged.cluster_key).compare(file)
+    (file,) = open_archive(location).contents().files
+    return ArchivePlace(access, location, logged.cluster_key).compare(file)
 
 
 def other_column(name: str, number: int) -> Any:
@@ -142,73 +145,91 @@ def other_column(name: str, number: int) -> Any:
     return other
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["request_id", "header", "data"])
-def test_a_change_is_named_on_whichever_side_it_is(tmp_path: Path, name: str) -> None:
+def test_a_change_is_named_on_whichever_side_it_is(tmp_path: Path, name: str, kind: Kind) -> None:
     """F-4."""
-    archive_all(tmp_path, ListedLog(ARCHIVED))
-    assert compared(tmp_path, ListedLog(ARCHIVED)) is None
-    difference = compared(tmp_path, other_column(name, 5))
+    location, other = located(kind, tmp_path / "archive"), located(kind, tmp_path / "other")
+    archive_all(location, ListedLog(ARCHIVED))
+    assert compared(location, ListedLog(ARCHIVED)) is None
+    difference = compared(location, other_column(name, 5))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (5, (name,))
     assert "equals what was archived, the log does not" in difference.detail
-    # The other way round: the archive is of the changed log.
-    (tmp_path / "other").mkdir()
-    archive_all(tmp_path / "other", other_column(name, 5))
-    shutil.copytree(tmp_path / "manifests", tmp_path / "other" / "manifests", dirs_exist_ok=True)
-    (written,) = (tmp_path / "other" / "partition=0").iterdir()
-    (original,) = (tmp_path / "partition=0").iterdir()
-    written.rename(written.with_name(original.name))
-    difference = compared(tmp_path / "other", ListedLog(ARCHIVED))
+    # The other way round: a file of the changed log is put in the place of the archive's.
+    archive_all(other, other_column(name, 5))
+    stored(other).replace(stored(location))
+    difference = compared(location, ListedLog(ARCHIVED))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (5, (name,))
     assert "the log equals what was archived" in difference.detail
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [("transaction_id", 77), ("partition", 3), ("request_id", b"short"), ("data", None)],
+    ("kind", "column", "value"),
+    [
+        # Of a Delta table the partition is no column of the file.
+        ("parquet", "partition", 3),
+        *(
+            (kind, *wrong)
+            for kind in KINDS
+            for wrong in [("transaction_id", 77), ("request_id", b"short"), ("data", None)]
+        ),
+    ],
 )
-def test_what_has_no_digest_is_named_too(tmp_path: Path, column: str, value: Any) -> None:
-    archive_all(tmp_path, ListedLog(ARCHIVED))
-    (path,) = (tmp_path / "partition=0").iterdir()
+def test_what_has_no_digest_is_named_too(
+    tmp_path: Path, column: str, value: Any, kind: Kind
+) -> None:
+    location = located(kind, tmp_path / "archive")
+    archive_all(location, ListedLog(ARCHIVED))
+    path = stored(location)
     table = pq.read_table(path, partitioning=None)
     values = table.column(column).to_pylist()
     values[5] = value
     index = table.schema.get_field_index(column)
     field = table.schema.field(index).with_nullable(True)
     pq.write_table(table.set_column(index, field, pa.array(values, field.type)), path)
-    difference = compared(tmp_path, ListedLog(ARCHIVED))
+    difference = compared(location, ListedLog(ARCHIVED))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (5, (column,))
 
 
-def test_a_manifest_that_was_changed_is_named_and_a_file_that_is_gone(tmp_path: Path) -> None:
-    archive_all(tmp_path, ListedLog(ARCHIVED))
-    manifest = tmp_path / "manifests" / f"{0:020d}.json"
-    digest = Archive.open(tmp_path).contents().files[0].blocks[0].digest
-    manifest.write_text(manifest.read_text().replace(digest, digest[::-1]))
-    difference = compared(tmp_path, ListedLog(ARCHIVED))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_manifest_that_was_changed_is_named_and_a_file_that_is_gone(
+    tmp_path: Path, kind: Kind
+) -> None:
+    location = located(kind, tmp_path / "archive")
+    archive_all(location, ListedLog(ARCHIVED))
+    renamed_digest(location)
+    difference = compared(location, ListedLog(ARCHIVED))
     assert difference is not None
     assert (difference.transaction_id, difference.columns) == (0, ())
     assert "their digest in the manifest is another for transactions 0 to 8" in str(difference)
-    (path,) = (tmp_path / "partition=0").iterdir()
+    path = stored(location)
     path.unlink()
-    difference = compared(tmp_path, ListedLog(ARCHIVED))
+    difference = compared(location, ListedLog(ARCHIVED))
     assert difference is not None
     assert "WALTZ-2006" in str(difference)
+    assert path.name in str(difference)
     assert "cannot be read" in str(difference)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("parquet", "parquet"), ("delta", "delta"), ("parquet", "delta")]
+)
 def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
-    spark: SparkSession, cluster: str, tmp_path: Path
+    spark: SparkSession, cluster: str, tmp_path: Path, old: Kind, new: Kind
 ) -> None:
-    access, directory = LogAccess(cluster), tmp_path / "archive"
+    access, directory = LogAccess(cluster), located(new, tmp_path / "archive")
     append(cluster, 4)
     for _ in range(2):
-        before = add_to_archive(spark, access, directory)
+        before = add_to_archive(spark, access, located(old, tmp_path / "archive"))
         append(cluster, 4)
+    if old != new:
+        with pytest.raises(ConfigurationError, match="rebuild` converts it, and target: /"):
+            add_to_archive(spark, access, directory)
     # As if a rebuild had been killed after it moved the old one away.
-    directory.rename(tmp_path / ".archive.replaced")
+    (tmp_path / "archive").rename(tmp_path / ".archive.replaced")
     report = rebuild_archive(spark, access, directory)
     assert report.contents.commits == 1
     assert report.transactions == sum(before.contents.next_ids().values()) + 4
@@ -216,17 +237,22 @@ def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
     lags = archive_lag(access, directory)
     assert all(each.taken_in == each.logged for each in lags)
     assert verify_archive(spark, access, directory).differences == ()
+    if old != new:
+        with pytest.raises(ConfigurationError, match="holds a Delta table: write delta:"):
+            add_to_archive(spark, access, tmp_path / "archive")
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_longer_than_its_log_is_an_alarm(
-    spark: SparkSession, cluster: str, tmp_path: Path
+    spark: SparkSession, cluster: str, tmp_path: Path, kind: Kind
 ) -> None:
-    access = LogAccess(cluster)
+    access, location = LogAccess(cluster), located(kind, tmp_path / "archive")
     append(cluster, 4)
-    report = add_to_archive(spark, access, tmp_path)
+    report = add_to_archive(spark, access, location)
     end = report.contents.next_ids()[PartitionId(0)]
     beyond = TransactionRange(PartitionId(0), end, TransactionId(10**6))
-    forged = ArchivedFile("partition=0/forged", beyond, 1, (Block(beyond, ""),))
-    Archive.open(tmp_path).commit(report.contents, [forged])
+    path = f"partition=0/{end:020d}-{10**6:020d}-{'ab' * 32}-01234567.parquet"
+    forged = ArchivedFile(path, beyond, 1, (Block(beyond, "ab" * 32),))
+    open_archive(location).commit(report.contents, [forged])
     with pytest.raises(NotFoundError, match=r"^WALTZ-2001 partition 0 is archived to .* lost data"):
-        add_to_archive(spark, access, tmp_path)
+        add_to_archive(spark, access, location)

@@ -17,8 +17,9 @@ import pytest
 import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
+from tests.spark.archive_formats import KINDS, Kind, located
 from waltz.errors import ConfigurationError
-from waltz.spark.parquet_archive import Archive
+from waltz.spark.any_archive import create_archive
 from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.audit import AuditReport, CopyReport, audit
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
@@ -33,6 +34,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.processes]
 COUNT = 10_050
 """In partition 0: more than one block."""
 CHANGED = 10_017
+
+
+PLACES = {"parquet": "archive", "delta": "table"}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,9 @@ def cluster(started_spark: SparkSession, directory: Path) -> Iterator[RunningClu
             client.flush()
             client.append(1, b"alone")
         access = LogAccess(first.coordinator)
-        add_to_archive(started_spark, access, directory / "archive", partitions=[PartitionId(0)])
+        for kind in KINDS:
+            place = located(kind, directory / PLACES[kind])
+            add_to_archive(started_spark, access, place, partitions=[PartitionId(0)])
         equal = audit(started_spark, access, defined(first.coordinator, directory))
         assert equal.is_equal, equal.to_text()
         assert equal.transactions == COUNT + 1
@@ -156,18 +162,24 @@ def test_a_single_copy_is_equal_to_nothing_but_the_archive(
     assert len([each for each in first.values() if each.trouble]) == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_archive_without_its_files_or_of_another_log_is_found_out(
-    spark: SparkSession, cluster: RunningCluster, directory: Path
+    spark: SparkSession, cluster: RunningCluster, directory: Path, kind: Kind
 ) -> None:
     access = LogAccess(cluster.coordinator)
-    shutil.copytree(directory / "archive", directory / "emptied")
-    for path in (directory / "emptied").glob("partition=0/*.parquet"):
+    emptied = directory / f"emptied-{kind}"
+    shutil.copytree(directory / PLACES[kind], emptied)
+    text = f"archive: {located(kind, emptied)}\n"
+    whole = audit(spark, access, defined(cluster.coordinator, directory, text))
+    assert of_partition(whole, 0)["the archive"].compared == COUNT
+    for path in emptied.glob("partition=0/*.parquet"):
         path.unlink()
-    broken = audit(spark, access, defined(cluster.coordinator, directory, "archive: emptied\n"))
+    broken = audit(spark, access, defined(cluster.coordinator, directory, text))
     missing = [each for each in broken.differences if each.names == ("the archive",)]
     assert [each.transaction_id for each in missing] == [0, 10_000]
     assert missing[0].detail.startswith("the archive: it cannot be read: WALTZ-2006 ")
-    Archive.create(directory / "other", uuid4())
-    definition = defined(cluster.coordinator, directory, "archive: other\n")
+    other = located(kind, directory / f"other-{kind}")
+    create_archive(other, uuid4())
+    definition = defined(cluster.coordinator, directory, f"archive: {other}\n")
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2006 .* has the log of cluster"):
         audit(spark, access, definition)

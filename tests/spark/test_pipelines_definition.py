@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from waltz.errors import ConfigurationError
+from waltz.spark.archive_location import DeltaLocation
 from waltz.spark.pipelines.definition import PipelineDefinition, parse_definition
 from waltz.spark.pipelines.tables import parse_tables
 from waltz.types import TlsSettings
@@ -70,7 +71,17 @@ def test_a_target_of_tables_says_what_keeps_them() -> None:
     assert bucket.target == HOME / "tables", "where the result of a verify is noted"
     assert bucket.place == bucket.url
     archive = parse_definition(LEAST.replace("target: ", "target: delta:"), directory=HOME)
-    assert archive.target == HOME / "delta:archive"
+    assert (archive.target_kind, archive.target) == ("delta", HOME / "archive")
+    assert archive.archive_location == DeltaLocation(str(HOME / "archive"))
+    stored = parse_definition(
+        LEAST.replace("target: ", "target: delta:s3://bucket/"), directory=HOME
+    )
+    assert stored.archive_location == DeltaLocation("s3://bucket/archive")
+    for text, fault in (("s3a://b/t", "not Hadoop"), ("//b/t", "expected a path, delta:PATH or")):
+        with pytest.raises(ConfigurationError, match=fault):
+            parse_definition(f"{TABLES}archive: delta:{text}\n", directory=HOME)
+    given = parse_definition(f"{TABLES}archive: delta:old\n", directory=HOME)
+    assert given.archive == DeltaLocation(str(HOME / "old"))
 
 
 @pytest.mark.parametrize(

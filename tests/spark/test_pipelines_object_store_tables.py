@@ -125,7 +125,11 @@ def test_changes_in_a_bucket_are_told_from_the_newest_state_on_until_they_are_ti
 def test_of_two_runs_one_adds_and_the_other_is_told(bucket_url: str) -> None:
     taken = batch([("k", 0, 7, 0, 0)], [ranged(0, 5)])
     with prepared(bucket_url) as one, ObjectStoreTables(bucket_url, create=False) as other:
-        one.meanwhile = lambda: other.add(taken)
+
+        def add_meanwhile() -> None:
+            other.add(taken)
+
+        one.meanwhile = add_meanwhile
         with pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*run again"):
             one.add(taken)
         one.meanwhile = None

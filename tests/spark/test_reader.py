@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from tests.spark.archive_formats import KINDS, Kind, located
 from tests.spark.listed_log import KEY, ListedLog
 from waltz.errors import (
     ConfigurationError,
@@ -21,9 +22,9 @@ from waltz.errors import (
     PartitionNotReadyError,
     WaltzError,
 )
-from waltz.spark.archive_files import write_files
+from waltz.spark.any_archive import create_archive, write_files
+from waltz.spark.archive_location import ArchiveLocation
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.parquet_archive import Archive
 from waltz.spark.reader import WaltzReader
 from waltz.spark.reader_pool import POOL
 from waltz.spark.schema import arrow_schema, log_schema
@@ -136,9 +137,9 @@ def test_what_the_cluster_refuses_keeps_its_class_and_gets_a_code(
     assert log.open_count == 0
 
 
-def archive_of(directory: Path, log: ListedLog, *ends: int) -> Path:
+def archive_of(location: ArchiveLocation, log: ListedLog, *ends: int) -> ArchiveLocation:
     """Archive the first transactions of each partition, in two files if there are two."""
-    archive = Archive.create(directory, log.cluster_key)
+    archive = create_archive(location, log.cluster_key)
     source = reader(log)
     for step in (2, 1):
         contents = archive.contents()
@@ -150,14 +151,15 @@ def archive_of(directory: Path, log: ListedLog, *ends: int) -> Path:
             )
             if wanted.first < wanted.end:
                 batches = source.read(WaltzInputPartition(wanted, log.cluster_key))
-                files += write_files(directory, wanted, batches)
+                files += write_files(location, wanted, batches)
         archive.commit(contents, files)
-    return directory
+    return location
 
 
-def test_a_read_spans_archive_and_log_without_a_seam(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_read_spans_archive_and_log_without_a_seam(tmp_path: Path, kind: Kind) -> None:
     log = ListedLog([b"%d" % n for n in range(9)], [b"x", b"y"], [b"z"])
-    archive = str(archive_of(tmp_path, log, 6, 2))
+    archive = str(archive_of(located(kind, tmp_path), log, 6, 2))
     for minimum in ("1", "7"):
         source = reader(log, archive=archive, minPartitions=minimum)
         tasks = source.partitions()
@@ -171,9 +173,10 @@ def test_a_read_spans_archive_and_log_without_a_seam(tmp_path: Path) -> None:
     assert log.open_count == 0
 
 
-def test_a_part_of_the_archive_is_read_in_the_columns_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_the_archive_is_read_in_the_columns_asked_for(tmp_path: Path, kind: Kind) -> None:
     log = ListedLog([b"%d" % n for n in range(9)])
-    archive = str(archive_of(tmp_path, log, 8))
+    archive = str(archive_of(located(kind, tmp_path), log, 8))
     wanted = StructType(
         [StructField("header", IntegerType()), StructField("transaction_id", LongType())]
     )

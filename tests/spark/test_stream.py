@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 import waltz
+from tests.spark.archive_formats import KINDS, Kind, located
 from tests.spark.listed_log import KEY, ListedLog
 from tests.spark.test_reader import archive_of
 from waltz.cluster.histories import Histories
@@ -355,10 +356,13 @@ def test_the_last_transactions_before_the_end_do_not_wait_for_others() -> None:
     assert next_ids(source.latestOffset(source.initialOffset(), ALL)) == (3,)
 
 
-def test_a_stream_takes_the_past_from_an_archive_and_goes_on_with_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_takes_the_past_from_an_archive_and_goes_on_with_the_log(
+    tmp_path: Path, kind: Kind
+) -> None:
     data = [b"%d" % n for n in range(9)]
     log = ListedLog(data, [b"x", b"y"], [b"z"])
-    archive = archive_of(tmp_path, log, 6, 2)
+    archive = archive_of(located(kind, tmp_path), log, 6, 2)
     options = {"archive": str(archive), "maxTasksPerTrigger": "2"}
     source = stream(log, **options)
     start = source.initialOffset()
@@ -368,7 +372,7 @@ def test_a_stream_takes_the_past_from_an_archive_and_goes_on_with_the_log(tmp_pa
     assert data_of(source, tasks) == [*data, b"x", b"y", b"z"]
     assert log.rows_read == 4  # three of the first partition, and the third, which has no file
     # The archive has grown when the batch is run again: the rows of each task are the same.
-    archive_of(tmp_path, log, 9, 2, 1)
+    archive_of(located(kind, tmp_path), log, 9, 2, 1)
     again = stream(log, **options)
     for before, after in zip(tasks, again.partitions(start, end), strict=True):
         assert data_of(again, [before]) == data_of(again, [after])

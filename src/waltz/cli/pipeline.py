@@ -194,7 +194,7 @@ def verify(definition: Path, as_json: bool) -> None:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archiving import verify_archive
 
-            archived = verify_archive(spark, _access(wanted), wanted.target)
+            archived = verify_archive(spark, _access(wanted), wanted.archive_location)
             facts: dict[str, Any] = {
                 "transactions": archived.transactions,
                 "files": archived.files,
@@ -239,7 +239,7 @@ def rebuild(definition: Path, as_json: bool) -> None:
         if wanted.kind == "archive":
             from waltz.spark.pipelines.archiving import rebuild_archive
 
-            target, parts = wanted.target, wanted.partitions
+            target, parts = wanted.archive_location, wanted.partitions
             facts, text = _archived(
                 rebuild_archive(spark, access, target, partitions=parts, watch=watch)
             )
@@ -267,19 +267,24 @@ def rebuild(definition: Path, as_json: bool) -> None:
 def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) -> None:
     """Find, or with --delete remove, what only versions older than the retained time need.
 
-    Of Delta and Iceberg tables these are replaced files, and files that killed runs left; of tables
-    in SQLite the changes that are kept for readers. Reads neither the cluster nor Spark.
+    Of Delta and Iceberg tables these are replaced files, and files that killed runs left; of an
+    archive that is a Delta table the latter; of tables in SQLite the changes that are kept for readers. Reads neither the cluster nor Spark.
     """
     wanted = _read(definition)
     if wanted.target_kind == "sqlite" and wanted.changes is None:
         raise ConfigurationError(
-            f"{definition} has no Delta or Iceberg tables, and keeps no `changes`; only these are"
+            f"{definition} has no Delta or Iceberg table, and keeps no `changes`; only these are"
             " tidied"
         )
-    from waltz.spark.pipelines.open_tables import open_tables
+    if wanted.kind == "archive":
+        from waltz.spark.pipelines.archiving import tidy_archive
 
-    with open_tables(wanted, create=False) as store:
-        found = store.tidy(retention_hours, delete=delete)
+        found = [tidy_archive(wanted.archive_location, retention_hours, delete=delete)]
+    else:
+        from waltz.spark.pipelines.open_tables import open_tables
+
+        with open_tables(wanted, create=False) as store:
+            found = store.tidy(retention_hours, delete=delete)
     facts = {
         "deleted": delete,
         "tables": [
@@ -414,7 +419,7 @@ def _taken_in(
 
         access, parts = _access(wanted), wanted.partitions
         found = _archived(
-            add_to_archive(spark, access, wanted.target, partitions=parts, watch=told)
+            add_to_archive(spark, access, wanted.archive_location, partitions=parts, watch=told)
         )
     else:
         from waltz.spark.pipelines.derived import take_in
@@ -436,7 +441,7 @@ def _lag(wanted: PipelineDefinition) -> list[PartitionLag]:
     if wanted.kind == "archive":
         from waltz.spark.pipelines.archiving import archive_lag
 
-        return archive_lag(_access(wanted), wanted.target, partitions=wanted.partitions)
+        return archive_lag(_access(wanted), wanted.archive_location, partitions=wanted.partitions)
     from waltz.spark.pipelines.derived import lag
 
     return lag(_access(wanted), wanted)

@@ -41,13 +41,16 @@ def block_ranges(wanted: TransactionRange) -> Iterator[TransactionRange]:
 
 
 def at_block_ends(
-    wanted: TransactionRange, batches: Iterable[Any]
+    wanted: TransactionRange,
+    batches: Iterable[Any],
+    cut: Iterable[TransactionRange] | None = None,
 ) -> Iterator[tuple[TransactionRange, Any]]:
     """Yield the rows of `batches`, in batches within one block each, with that block.
 
-    Raises CorruptionError: they are not the dense run `wanted`.
+    The blocks are those of `cut`, which joined up are `wanted`; None: as `block_ranges` cuts.
+    Raises CorruptionError: the rows are not the dense run `wanted`.
     """
-    blocks = block_ranges(wanted)
+    blocks = block_ranges(wanted) if cut is None else iter(cut)
     block = next(blocks, None)
     position = int(wanted.first)
     for batch in batches:
@@ -66,14 +69,18 @@ def at_block_ends(
         raise CorruptionError(f"{wanted}: the last transaction is {position - 1}")
 
 
-def digested(wanted: TransactionRange, batches: Iterable[Any]) -> Iterator[Block]:
+def digested(
+    wanted: TransactionRange,
+    batches: Iterable[Any],
+    cut: Iterable[TransactionRange] | None = None,
+) -> Iterator[Block]:
     """Yield the blocks of `wanted` as Arrow record batches of all columns bring it, in order.
 
-    The digests do not depend on how the rows are spread over batches. Raises CorruptionError as
-    `at_block_ends`, and if a request ID is not one or data is missing.
+    The digests do not depend on how the rows are spread over batches. `cut` and CorruptionError are
+    as in `at_block_ends`; it is also raised if a request ID is not one or data is missing.
     """
     digester = BlockDigester()
-    for block, batch in at_block_ends(wanted, batches):
+    for block, batch in at_block_ends(wanted, batches, cut):
         if (whole := digester.add(block, batch)) is not None:
             yield whole
 
@@ -102,7 +109,12 @@ class BlockDigester:
         self._rows = 0
 
     def add(self, block: TransactionRange, batch: Any) -> Block | None:
-        """Take the next piece of `block`; return the block once it is whole.
+        """Take the next piece of `block`; return the block once it is whole. Raises as `take`."""
+        self.take(block, batch)
+        return None if self._rows < block.row_count else self.finish(block)
+
+    def take(self, block: TransactionRange, batch: Any) -> None:
+        """Take the next piece of a block, of which `block` is what is known so far.
 
         Raises CorruptionError: a request ID is not one, or data is missing.
         """
@@ -118,8 +130,9 @@ class BlockDigester:
         lengths.update(data_lengths.astype("<i8").tobytes())
         content.update(data)
         self._rows += len(batch)
-        if self._rows < block.row_count:
-            return None
+
+    def finish(self, block: TransactionRange) -> Block:
+        """Return the block of all that was taken since the last one."""
         whole = sha256(np.array([block.partition_id, block.first, block.end], "<i8").tobytes())
         for column in self._columns:
             whole.update(column.digest())

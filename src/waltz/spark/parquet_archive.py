@@ -30,6 +30,7 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
+from waltz.spark.archive_location import DELTA, ArchiveLocation
 from waltz.spark.block_digests import Block
 from waltz.spark.codes import ARCHIVE_CONFLICT, INVALID_ARCHIVE, OUTSIDE_LOG
 from waltz.spark.followed_history import expect_history
@@ -101,7 +102,10 @@ class Contents:
         return {each.range.partition_id: each.range.end for each in self.files}
 
     def expect_in_log(
-        self, marks: Mapping[PartitionId, TransactionId], histories: Histories, directory: Path
+        self,
+        marks: Mapping[PartitionId, TransactionId],
+        histories: Histories,
+        directory: ArchiveLocation,
     ) -> None:
         """Check that the log has all that is archived in `directory`.
 
@@ -201,6 +205,10 @@ class Archive:
         """Open an archive. Raises ConfigurationError: there is no archive, or one of another
         format."""
         path = directory / HEAD
+        if not path.exists() and (directory / "_delta_log").exists():
+            raise ConfigurationError(
+                f"{INVALID_ARCHIVE} {directory} holds a Delta table: write {DELTA}{directory}"
+            )
         try:
             head = json.loads(path.read_text())
             if head["format"] != FORMAT:
@@ -222,7 +230,7 @@ class Archive:
 
         Raises ConfigurationError: it is another cluster's, or the directory has something else.
         """
-        if not (directory / HEAD).exists():
+        if not (directory / HEAD).exists() and not (directory / "_delta_log").exists():
             if directory.exists() and any(directory.iterdir()):
                 raise ConfigurationError(
                     f"{INVALID_ARCHIVE} {directory} has files but no archive; choose an empty"
@@ -237,12 +245,7 @@ class Archive:
 
     def expect_cluster(self, cluster_key: UUID) -> None:
         """Check the archive's cluster. Raises ConfigurationError: it has another cluster's log."""
-        if self.cluster_key != cluster_key:
-            raise ConfigurationError(
-                f"{INVALID_ARCHIVE} {self.directory} has the log of cluster {self.cluster_key},"
-                f" not of cluster {cluster_key}; give that cluster's address, or another"
-                " directory"
-            )
+        expect_cluster_of(self.directory, self.cluster_key, cluster_key)
 
     def contents(self) -> Contents:
         """Return what is archived now. Raises CorruptionError: the manifests do not join up."""
@@ -306,6 +309,15 @@ class Archive:
             raise CorruptionError(
                 f"{INVALID_ARCHIVE} {self._manifest(count)} is missing; later manifests are there"
             )
+
+
+def expect_cluster_of(location: ArchiveLocation, archived: UUID, cluster_key: UUID) -> None:
+    """Raise ConfigurationError: the archive is of another cluster."""
+    if archived != cluster_key:
+        raise ConfigurationError(
+            f"{INVALID_ARCHIVE} {location} has the log of cluster {archived}, not of cluster"
+            f" {cluster_key}; give that cluster's address, or another directory"
+        )
 
 
 def _write_new(path: Path, content: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 import waltz
 from waltz import Histories
 from waltz.errors import ConfigurationError
+from waltz.spark.any_archive import AnyArchive, open_archive
 from waltz.spark.codes import UNKNOWN_PARTITION
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.offsets import (
@@ -26,7 +27,7 @@ from waltz.spark.offsets import (
     split_ranges,
     task_count_max,
 )
-from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Contents
 from waltz.spark.row_times import offsets_before, offsets_from
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, as_task, pieces_of, read_task
@@ -60,7 +61,7 @@ class WaltzReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks of the read. Raises WaltzError, its text led by a code."""
         options = self._options
-        archive = Archive.open(options.archive) if options.archive is not None else None
+        archive = open_archive(options.archive) if options.archive is not None else None
         contents = NOTHING_ARCHIVED if archive is None else archive.contents()
         histories, marks = self._marks(archive, contents)
         cluster_key = histories.cluster_key
@@ -102,7 +103,7 @@ class WaltzReader(DataSourceReader):
         return starting, ending
 
     def _marks(
-        self, archive: Archive | None, contents: Contents
+        self, archive: AnyArchive | None, contents: Contents
     ) -> tuple[Histories, dict[PartitionId, TransactionId]]:
         """Return the log's histories and the last transactions of the partitions that are read."""
         selected = self._options.partitions

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from waltz.errors import ConfigurationError
+from waltz.spark.archive_location import ArchiveLocation, parse_location
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
 from waltz.spark.configuration_file import read_configuration_file
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
@@ -94,7 +95,7 @@ class ReadOptions:
     """The options of a read.
 
     cluster            the address of servers, or the coordinator's; None to read an archive alone.
-    archive            directory of an archive, to read as far as it goes; None for none.
+    archive            place of an archive, to read as far as it goes; None for none.
     path               directory of a storage node, to be read instead of the log; None for none.
     partitions         sorted, each once; None for all.
     headers            headers of the transactions to read.
@@ -116,7 +117,7 @@ class ReadOptions:
     """
 
     cluster: str | None
-    archive: Path | None
+    archive: ArchiveLocation | None
     path: Path | None
     partitions: tuple[PartitionId, ...] | None
     starting: Offsets
@@ -191,7 +192,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool = False) -> Rea
     _expect_trigger(given)
     return ReadOptions(
         cluster=given.get("cluster"),
-        archive=Path(given["archive"]).absolute() if "archive" in given else None,
+        archive=_archive(given["archive"]) if "archive" in given else None,
         path=Path(given["path"]).absolute() if "path" in given else None,
         partitions=parse_partitions(given["partitions"]) if "partitions" in given else None,
         starting=parse_offsets(
@@ -346,6 +347,13 @@ def _named(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
             )
         given[name] = value
     return given
+
+
+def _archive(text: str) -> ArchiveLocation:
+    try:
+        return parse_location(text, Path.cwd())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{INVALID_OPTION} option archive: {error}") from error
 
 
 def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:

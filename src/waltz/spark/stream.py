@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 import waltz
 from waltz import Histories, LogReader, TransactionAt
 from waltz.errors import WaltzError
+from waltz.spark.any_archive import open_archive
 from waltz.spark.byte_limit import admit_bytes, data_lengths
 from waltz.spark.decoding import RowDecoding, decoded
 from waltz.spark.followed_history import later_history
@@ -36,7 +37,7 @@ from waltz.spark.offsets import (
     split_ranges,
     task_count_max,
 )
-from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Contents
 from waltz.spark.progress import NextIds, Progress, admit, available
 from waltz.spark.row_times import ending_places, offsets_from
 from waltz.spark.spark_options import ReadOptions
@@ -233,7 +234,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._histories is None:
                 self._ask_marks()
             assert self._histories is not None, "asked"
-            archive = Archive.open(directory)
+            archive = open_archive(directory)
             archive.expect_cluster(self._histories.cluster_key)
             contents = archive.contents()
             contents.expect_in_log(self._marks_known, self._histories, directory)

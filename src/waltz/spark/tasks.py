@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
@@ -29,7 +28,8 @@ from waltz.errors import (
     RemoteProtocolError,
     WaltzError,
 )
-from waltz.spark.archive_files import read_file
+from waltz.spark.any_archive import read_file
+from waltz.spark.archive_location import ArchiveLocation
 from waltz.spark.codes import (
     CLUSTER_CHANGED,
     HISTORY_CHANGED,
@@ -86,7 +86,7 @@ class ArchiveInputPartition(InputPartition):
 
     range: TransactionRange
     file: ArchivedFile
-    directory: Path
+    directory: ArchiveLocation
     cluster_key: UUID
 
 
@@ -108,7 +108,7 @@ def as_task(pieces: Sequence[Piece]) -> InputPartition:
 def pieces_of(
     wanted: TransactionRange,
     contents: Contents,
-    directory: Path | None,
+    directory: ArchiveLocation | None,
     cluster_key: UUID,
     history: UUID | None,
 ) -> list[Piece]:

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from waltz import Histories
-from waltz.errors import CorruptionError
-from waltz.spark.archive_files import SCHEMA, read_file, write_files
+from waltz.errors import ConfigurationError, CorruptionError
+from waltz.spark.any_archive import create_archive, open_archive, read_file, write_files
+from waltz.spark.archive_files import SCHEMA
+from waltz.spark.archive_location import ArchiveLocation, DeltaLocation, absolute
 from waltz.spark.block_digests import Block, digested
-from waltz.spark.codes import DIFFERENT
+from waltz.spark.codes import DIFFERENT, INVALID_ARCHIVE
+from waltz.spark.delta_archive import DeltaArchive
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import (
     FIRST_TRANSACTION_ID,
@@ -28,8 +31,8 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
-from waltz.spark.pipelines.target import TableWritten
+from waltz.spark.parquet_archive import HEAD, Archive, ArchivedFile, Contents
+from waltz.spark.pipelines.target import TableWritten, TidiedTable
 from waltz.spark.pipelines.watch import ARCHIVE, NOBODY, BatchSeen, Beginning, Watching
 from waltz.spark.progress import PartitionLag
 from waltz.spark.schema import BATCH_ROWS
@@ -90,7 +93,7 @@ class ArchivePlace:
     """Gives tasks access to the log and the archive."""
 
     access: LogAccess
-    directory: Path
+    directory: ArchiveLocation
     cluster_key: UUID
     history: UUID | None = None
     """The history that is archived, or compared with; None: any."""
@@ -107,8 +110,9 @@ class ArchivePlace:
     def compare(self, file: ArchivedFile) -> ArchiveDifference | None:
         """The work of one task: return how the log and the archived file differ, if they do."""
         try:
-            stored = digested(file.range, read_file(self.directory, file, file.range))
-            logged = digested(file.range, self.read_log(file.range))
+            cut = [each.range for each in file.blocks]
+            stored = digested(file.range, read_file(self.directory, file, file.range), cut)
+            logged = digested(file.range, self.read_log(file.range), cut)
             for manifest, ours, theirs in zip(file.blocks, stored, logged, strict=True):
                 if not manifest == ours == theirs:
                     return self._in_block(file, manifest, ours, theirs)
@@ -171,7 +175,7 @@ def _rows(batches: Iterator[Any]) -> Iterator[dict[str, Any]]:
 def add_to_archive(
     spark: SparkSession,
     access: LogAccess,
-    directory: Path,
+    directory: ArchiveLocation,
     *,
     partitions: Sequence[PartitionId] | None = None,
     tasks_min: int = 1,
@@ -187,14 +191,14 @@ def add_to_archive(
     histories, marks = _marks(access, partitions)
     watch.log_has({each: TransactionId(mark + 1) for each, mark in marks.items()})
     cluster_key = histories.cluster_key
-    archive = Archive.create(directory, cluster_key)
+    archive = create_archive(directory, cluster_key)
     before = archive.contents()
     before.expect_in_log(marks, histories, directory)
     swept = archive.sweep(before)
     ranges = _missing(before, marks)
     if ranges:
         watch.begins(Beginning(cluster_key, before.next_ids()))
-    place = ArchivePlace(access, directory.absolute(), cluster_key, histories.current)
+    place = ArchivePlace(access, absolute(directory), cluster_key, histories.current)
     tasks = split_ranges(ranges, task_count_min=tasks_min)
     began = time.monotonic()
     written = [file for files in run_tasks(spark, tasks, place.archive) for file in files]
@@ -218,35 +222,65 @@ def add_to_archive(
 def rebuild_archive(
     spark: SparkSession,
     access: LogAccess,
-    directory: Path,
+    directory: ArchiveLocation,
     *,
     partitions: Sequence[PartitionId] | None = None,
     watch: Watching = NOBODY,
 ) -> ArchiveReport:
-    """Archive the whole log anew, then replace the old archive and delete it.
+    """Archive the whole log anew, then replace the old archive, of either format, and delete it.
 
     The old archive stays until the new one is whole; `watch` is told of the new one. Raises
-    ConfigurationError: there is no archive to replace; otherwise as `add_to_archive`.
+    ConfigurationError: there is no archive to replace, or it is in a bucket; otherwise as
+    `add_to_archive`.
     """
-    fresh = directory.with_name(f".{directory.name}.rebuild")
-    old = directory.with_name(f".{directory.name}.replaced")
-    if old.exists() and not directory.exists():
-        old.rename(directory)  # a rebuild was killed between its last two steps
-    Archive.open(directory)
+    path = directory if isinstance(directory, Path) else directory.directory
+    if path is None:
+        raise ConfigurationError(
+            f"{INVALID_ARCHIVE} {directory} cannot be rebuilt in its place, since a bucket renames"
+            " nothing: name another prefix as the target, run the pipeline, let readers read from"
+            " there, and delete this one"
+        )
+    fresh = path.with_name(f".{path.name}.rebuild")
+    old = path.with_name(f".{path.name}.replaced")
+    if old.exists() and not path.exists():
+        old.rename(path)  # a rebuild was killed between its last two steps
+    if (path / HEAD).exists():
+        Archive.open(path)
+    else:
+        open_archive(DeltaLocation(str(path)))
     for left_behind in (fresh, old):
         shutil.rmtree(left_behind, ignore_errors=True)
-    report = add_to_archive(spark, access, fresh, partitions=partitions, watch=watch)
-    directory.rename(old)
-    fresh.rename(directory)
+    made = fresh if isinstance(directory, Path) else DeltaLocation(str(fresh))
+    report = add_to_archive(spark, access, made, partitions=partitions, watch=watch)
+    path.rename(old)
+    fresh.rename(path)
     shutil.rmtree(old)
     return report
 
 
+def tidy_archive(directory: ArchiveLocation, retention_hours: int, *, delete: bool) -> TidiedTable:
+    """Find, and `delete`, files of a Delta table that no commit names and that are older than the
+    last hours. Raises ConfigurationError: there is no such table."""
+    if isinstance(directory, Path):
+        raise ConfigurationError(
+            f"{INVALID_ARCHIVE} {directory} is swept by each run; only Delta tables are tidied"
+        )
+    archive = DeltaArchive.open(directory)
+    found = archive.unnamed(retention_hours * 3600.0)
+    paths = tuple(path for path, _ in found)
+    if delete:
+        archive.remove(paths)
+    return TidiedTable("archive", paths, sum(size for _, size in found))
+
+
 def archive_lag(
-    access: LogAccess, directory: Path, *, partitions: Sequence[PartitionId] | None = None
+    access: LogAccess,
+    directory: ArchiveLocation,
+    *,
+    partitions: Sequence[PartitionId] | None = None,
 ) -> list[PartitionLag]:
     """Return how far the archive is, per partition. Raises as `add_to_archive`."""
-    archive = Archive.open(directory)
+    archive = open_archive(directory)
     histories, marks = _marks(access, partitions)
     archive.expect_cluster(histories.cluster_key)
     contents = archive.contents()
@@ -275,15 +309,17 @@ def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> lis
     return [each for each in ranges if each.first < each.end]
 
 
-def verify_archive(spark: SparkSession, access: LogAccess, directory: Path) -> ArchiveReport:
+def verify_archive(
+    spark: SparkSession, access: LogAccess, directory: ArchiveLocation
+) -> ArchiveReport:
     """Compare every archived transaction with its manifest and with the log.
 
     Raises ConfigurationError, CorruptionError: there is no archive to compare.
     """
-    archive = Archive.open(directory)
+    archive = open_archive(directory)
     contents = archive.contents()
     history = contents.history or archive.cluster_key
-    place = ArchivePlace(access, directory.absolute(), archive.cluster_key, history)
+    place = ArchivePlace(access, absolute(directory), archive.cluster_key, history)
     found = run_tasks(spark, contents.files, place.compare)
     differences = [each for each in found if each is not None]
     return ArchiveReport(

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from waltz import NOTHING, Replica, ReplicaMarks, ReplicaReader
 from waltz.errors import CorruptionError, RemoteStorageError, UnavailableError, WaltzError
-from waltz.spark.archive_files import SCHEMA, read_file
+from waltz.spark.any_archive import open_archive, read_file
+from waltz.spark.archive_files import SCHEMA
+from waltz.spark.archive_location import ArchiveLocation
 from waltz.spark.block_digests import BlockDigester, block_ranges
 from waltz.spark.codes import DIFFERENT
 from waltz.spark.copies import (
@@ -32,7 +33,7 @@ from waltz.spark.copies import (
     missing_promised,
 )
 from waltz.spark.offsets import TransactionRange, select_partitions
-from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Archive, Contents
+from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Contents
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.schema import record_batch
 from waltz.spark.tasks import LogAccess
@@ -211,7 +212,7 @@ def _plan(access: LogAccess, definition: PipelineDefinition) -> _Plan:
     plan = _Plan(cluster_key)
     archived = NOTHING_ARCHIVED
     if definition.archive is not None:
-        archive = Archive.open(definition.archive)
+        archive = open_archive(definition.archive)
         archive.expect_cluster(cluster_key)
         archived = archive.contents()
     # Marks first, then sessions: what is committed stays committed in every later session.
@@ -326,7 +327,7 @@ class _Place:
 
     access: LogAccess
     cluster_key: UUID
-    archive: Path | None
+    archive: ArchiveLocation | None
 
     def compare(self, work: _Work) -> _Found:
         """The work of one task."""
@@ -335,7 +336,7 @@ class _Place:
         differences: list[CopyDifference] = []
         archived = NOTHING_ARCHIVED
         if self.archive is not None:
-            archived = Archive.open(self.archive).contents()
+            archived = open_archive(self.archive).contents()
         with self.access.opened_replicas(self.cluster_key) as nodes:
             side = _Side(nodes, self.archive, archived)
             for block in block_ranges(work.range):
@@ -361,7 +362,7 @@ class _Side:
     """Reads copies within a task."""
 
     nodes: ReplicaReader
-    directory: Path | None
+    directory: ArchiveLocation | None
     archived: Contents
 
     def digest(self, copy: Copy, block: TransactionRange) -> str:

@@ -21,6 +21,13 @@ import yaml
 
 from waltz.errors import ConfigurationError
 from waltz.plain_yaml import PlainLoader
+from waltz.spark.archive_location import (
+    DELTA,
+    OBJECT_STORE_URL,
+    ArchiveLocation,
+    DeltaLocation,
+    parse_location,
+)
 from waltz.spark.codes import INVALID_DEFINITION
 from waltz.spark.offsets import parse_partitions
 from waltz.spark.pipelines.report_definition import ReportDefinition, parse_report
@@ -50,9 +57,6 @@ CHANGES_MAX: Final = 1_000_000_000
 TargetKind = Literal["sqlite", "delta", "iceberg"]
 SCHEME: Final = re.compile(r"([a-z][a-z0-9]+):(.*)")
 """A target with what keeps the tables."""
-
-OBJECT_STORE_URL: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]+(/[^/?#\s]+)*/([^/?#\s]+)/?")
-"""The URL of tables in an object store, the last part of which is a name."""
 
 LINEAGE_KEYS: Final = ("namespace", "job")
 LINEAGE_NAME_CHARACTERS_MAX: Final = 255
@@ -96,7 +100,7 @@ class PipelineDefinition:
     tls: TlsSettings = field(default_factory=TlsSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     tables: TablesDefinition | None = None
-    archive: Path | None = None
+    archive: ArchiveLocation | None = None
     batch_transactions: int = BATCH_TRANSACTIONS
     report: ReportDefinition | None = None
     target_kind: TargetKind = "sqlite"
@@ -109,6 +113,13 @@ class PipelineDefinition:
     def place(self) -> str:
         """The target, as a message names it."""
         return str(self.target) if self.url is None else self.url
+
+    @property
+    def archive_location(self) -> ArchiveLocation:
+        """The place of the archive that this definition is of."""
+        if self.target_kind != "delta":
+            return self.target
+        return DeltaLocation(self.url or str(self.target))
 
 
 def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
@@ -161,7 +172,7 @@ def parse_definition(text: str, *, directory: Path) -> PipelineDefinition:
         tables=parse_tables(given["tables"], given.get("decode"), directory)
         if kind == "tables"
         else None,
-        archive=directory / str(given["archive"]) if "archive" in given else None,
+        archive=_archive(str(given["archive"]), directory) if "archive" in given else None,
         report=parse_report(given["report"], directory) if "report" in given else None,
         batch_transactions=_number("transactionsPerBatch", given, BATCH_TRANSACTIONS_MAX)
         or BATCH_TRANSACTIONS,
@@ -206,7 +217,7 @@ def _expect_fitting(target_kind: TargetKind, given: Mapping[str, object]) -> Non
 def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:
     """Return what keeps the tables, their path, and their URL if they are in an object store."""
     found = SCHEME.fullmatch(text)
-    if kind != "tables" or found is None:
+    if found is None or kind == "audit" or (kind == "archive" and not text.startswith(DELTA)):
         return "sqlite", text, None
     scheme, place = found.groups()
     if scheme == "delta" and (url := OBJECT_STORE_URL.fullmatch(place)):
@@ -216,11 +227,19 @@ def _target(kind: str, text: str) -> tuple[TargetKind, str, str | None]:
             return target_kind, place, None
     is_hadoop = scheme == "delta" and place.startswith(("s3a:", "s3n:"))
     s3 = "; Waltz reads and writes the bucket itself, not Hadoop: write s3://" if is_hadoop else ""
+    others = "delta:PATH" if kind == "archive" else "sqlite:PATH, delta:PATH or iceberg:PATH"
     raise ConfigurationError(
-        f"{INVALID_DEFINITION} target is {text!r}; expected a path, sqlite:PATH, delta:PATH or"
-        " iceberg:PATH, on a disk of the machine that runs the pipeline, or"
+        f"{INVALID_DEFINITION} target is {text!r}; expected a path, {others}, on"
+        " a disk of the machine that runs the pipeline, or"
         f" delta:s3://BUCKET/PREFIX{s3}"
     )
+
+
+def _archive(text: str, directory: Path) -> ArchiveLocation:
+    try:
+        return parse_location(text, directory)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{INVALID_DEFINITION} archive: {error}") from error
 
 
 def _number(key: str, given: Mapping[str, object], most: int) -> int | None:

@@ -28,6 +28,7 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.naming.dataset import S3, LocalFileSystem
 
 from waltz.errors import WaltzError
+from waltz.spark.archive_location import OBJECT_STORE_SCHEME, ArchiveLocation
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.watch import ARCHIVE, BatchSeen, Beginning
 from waltz.spark.progress import NextIds
@@ -204,7 +205,7 @@ class LineageRuns:
         if not self._reads_archive:
             return [log]
         assert self._definition.archive is not None
-        return [log, ol.InputDataset(*_local(self._definition.archive))]
+        return [log, ol.InputDataset(*_named_archive(self._definition.archive))]
 
 
 class _OutputFacets:
@@ -261,7 +262,7 @@ class _OutputFacets:
 
     def _storage(self) -> dict[str, Any]:
         definition = self._definition
-        if definition.kind != "tables" or definition.target_kind == "sqlite":
+        if definition.target_kind == "sqlite":
             return {}
         return {
             "storage": storage_dataset.StorageDatasetFacet(
@@ -273,11 +274,11 @@ class _OutputFacets:
         """Return namespace and name: those of the directory of files, or of the bucket. SQLite has
         no rule of its own; its tables are named by database and table, as those of servers are."""
         definition = self._definition
+        if definition.kind == "archive":
+            return _named_archive(definition.archive_location)
         if definition.url is not None:
-            bucket, _, prefix = definition.url.removeprefix("s3://").partition("/")
-            naming = S3(bucket, f"{prefix}/{name}")
-            return naming.get_namespace(), naming.get_name()
-        if definition.kind == "tables" and definition.target_kind == "sqlite":
+            return _in_bucket(f"{definition.url}/{name}")
+        if definition.target_kind == "sqlite":
             return "sqlite", f"{definition.target.absolute()}.{name}"
         return _local(definition.target / name)
 
@@ -301,19 +302,32 @@ class _OutputFacets:
         ]
 
 
+def _named_archive(location: ArchiveLocation) -> tuple[str, str]:
+    if isinstance(location, Path):
+        return _local(location)
+    directory = location.directory
+    return _in_bucket(location.root) if directory is None else _local(directory)
+
+
 def _local(path: Path) -> tuple[str, str]:
     naming = LocalFileSystem(str(path.absolute()))
     return naming.get_namespace(), naming.get_name()
 
 
+def _in_bucket(url: str) -> tuple[str, str]:
+    bucket, _, key = url.removeprefix(OBJECT_STORE_SCHEME).partition("/")
+    naming = S3(bucket, key)
+    return naming.get_namespace(), naming.get_name()
+
+
 def _reads_archive(definition: PipelineDefinition, beginning: Beginning) -> bool:
     """Return whether some of what the run reads is in the archive of the definition."""
-    from waltz.spark.parquet_archive import Archive
+    from waltz.spark.any_archive import open_archive
 
     if definition.archive is None:
         return False
     try:
-        ends = Archive.open(definition.archive).contents().next_ids()
+        ends = open_archive(definition.archive).contents().next_ids()
     except (WaltzError, OSError):
         return False  # the run will say so itself
     marks = {} if beginning.is_reread else beginning.marks

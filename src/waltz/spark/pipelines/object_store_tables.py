@@ -47,6 +47,13 @@ STATE_BYTES_MAX: Final = 256 * 1024 * 1024
 STATES_KEPT: Final = 4
 """States that are left when a new one is made: a run may just be reading one of them."""
 
+STORE_OPTIONS: Final = {
+    "allow_http": "true",  # only if the endpoint in the environment says http://
+    "aws_conditional_put": "etag",
+    "timeout": f"{REQUEST_SECONDS_MAX:.0f}s",
+}
+"""The options with which delta-rs reaches a bucket; credentials come from the environment."""
+
 VERSIONS_BACK_MAX: Final = 100
 """Versions of a table that a snapshot goes back to find the one it wants; if runs commit more in
 the meantime, it gives up."""
@@ -154,11 +161,7 @@ class ObjectStoreTables(DeltaTables):
         raise not_rebuilt(self._url)
 
     def _storage_options(self) -> dict[str, str]:
-        return {
-            "allow_http": "true",  # only if the endpoint in the environment says http://
-            "aws_conditional_put": "etag",
-            "timeout": f"{REQUEST_SECONDS_MAX:.0f}s",
-        }
+        return dict(STORE_OPTIONS)
 
     def _names(self) -> list[str]:
         if not self._exists("waltz_names"):

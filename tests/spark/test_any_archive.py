@@ -1,0 +1,145 @@
+"""Archives of both formats, and in a bucket: one history that is the log, whoever dies or loses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.buckets import bucket_url, object_store
+from tests.spark.archive_formats import KINDS, Kind, directory_of, located
+from tests.spark.test_schema import columns
+from waltz.errors import (
+    ConfigurationError,
+    VersionConflictError,
+)
+from waltz.spark.any_archive import create_archive, open_archive, read_file, write_files
+from waltz.spark.archive_files import SCHEMA
+from waltz.spark.archive_location import ArchiveLocation, DeltaLocation
+from waltz.spark.block_digests import digested
+from waltz.spark.delta_archive import DeltaArchive
+from waltz.spark.offsets import TransactionRange
+from waltz.spark.parquet_archive import ArchivedFile, Contents
+from waltz.spark.schema import record_batch
+from waltz.types import PartitionId, TransactionId
+
+__all__ = ["bucket_url", "object_store"]
+
+KEY = UUID(int=1)
+HISTORIES = (None, UUID(int=(1 << 127) + 5), UUID(int=(1 << 128) - 1))
+FUTURE = 1e12
+
+
+def span(partition_id: int, first: int, end: int) -> TransactionRange:
+    return TransactionRange(PartitionId(partition_id), TransactionId(first), TransactionId(end))
+
+
+def logged(wanted: TransactionRange) -> Any:
+    """Return what the log has: the same for a range whenever it is read."""
+    numbers = range(wanted.first, wanted.end)
+    data = [b"%d" % (number * 7 + wanted.partition_id) * (number % 4) for number in numbers]
+    return record_batch(wanted.partition_id, columns(wanted.first, data), SCHEMA)
+
+
+def rows(batches: Any) -> list[dict[str, Any]]:
+    return [row for each in batches for row in each.to_pylist()]
+
+
+steps = st.tuples(
+    st.sampled_from(["commit", "die", "lose"]),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40)), min_size=1, max_size=3),
+    st.sampled_from(HISTORIES),
+)
+
+
+def written(location: ArchiveLocation, contents: Contents, sizes: Any) -> list[ArchivedFile]:
+    """Write the next files, as tasks do."""
+    ends = dict(contents.next_ids())
+    files = []
+    for partition_id, count in sizes:
+        first = ends.get(partition_id, 0)
+        wanted = span(partition_id, first, first + count)
+        files += write_files(location, wanted, [logged(wanted)])
+        ends[partition_id] = wanted.end
+    return files
+
+
+FEW = settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@FEW
+@given(runs=st.lists(steps, min_size=1, max_size=5))
+def test_an_archive_is_the_log_whatever_dies_or_loses(
+    tmp_path: Path, kind: Kind, runs: list[Any]
+) -> None:
+    expect_the_log(located(kind, tmp_path / str(uuid4())), runs)
+
+
+@settings(FEW, max_examples=2)
+@given(runs=st.lists(steps, min_size=3, max_size=3))
+def test_an_archive_in_a_bucket_is_the_log_whatever_dies_or_loses(
+    bucket_url: str, runs: list[Any]
+) -> None:
+    expect_the_log(DeltaLocation(f"{bucket_url}/{uuid4()}"), runs)
+
+
+def expect_the_log(location: ArchiveLocation, runs: list[Any]) -> None:
+    """Each step is a run: it commits, dies before its commit, or loses to another run."""
+    truth, left = Contents(0, ()), set()
+    for what, sizes, history in runs:
+        archive = create_archive(location, KEY)
+        before = archive.contents()
+        assert before == truth
+        files = written(location, before, sizes)
+        if what == "lose":
+            others = written(location, before, sizes[:1])
+            truth = create_archive(location, KEY).commit(before, others, history)
+            with pytest.raises(VersionConflictError, match=r"^WALTZ-2007 another run has added"):
+                archive.commit(before, files, history)
+        if what == "commit":
+            truth = archive.commit(before, files, history)
+        else:
+            left |= {each.path for each in files}
+    found = open_archive(location)
+    assert found.contents() == truth
+    for partition_id, end in truth.next_ids().items():
+        for wanted in (span(partition_id, 0, end), span(partition_id, end // 3, end // 2 + 1)):
+            read = [
+                row
+                for file, part in truth.within(wanted)
+                for row in rows(read_file(location, file, part))
+            ]
+            assert read == rows([logged(wanted)])
+    for file in truth.files:
+        assert file.blocks == tuple(
+            digested(file.range, [logged(file.range)], [each.range for each in file.blocks])
+        )
+    assert found.sweep(truth) == []  # a running run may have just written them
+    if isinstance(found, DeltaArchive):
+        assert {path for path, _ in found.unnamed(0.0, now=FUTURE)} == left
+        found.remove([path for path, _ in found.unnamed(0.0, now=FUTURE)])
+        assert found.unnamed(0.0, now=FUTURE) == []
+    else:
+        assert set(found.sweep(truth, now=FUTURE)) == left
+    assert open_archive(location).contents() == truth
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_place_with_something_else_is_refused(tmp_path: Path, kind: Kind) -> None:
+    location = located(kind, tmp_path / "archive")
+    with pytest.raises(ConfigurationError, match="holds no archive"):
+        open_archive(location)
+    directory_of(location).mkdir()
+    (directory_of(location) / "letters").write_text("")
+    with pytest.raises(ConfigurationError, match="has files but no archive"):
+        create_archive(location, KEY)
+    create_archive(located(kind, tmp_path / "other"), KEY)
+    with pytest.raises(ConfigurationError, match=r"has the log of cluster .* not of cluster"):
+        create_archive(located(kind, tmp_path / "other"), UUID(int=2))
