@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.buckets import bucket_url, object_store
+from tests.clusters import ROOT
 from tests.spark.archive_formats import KINDS, Kind, directory_of, located
 from tests.spark.test_schema import columns
 from waltz.errors import (
@@ -109,14 +114,7 @@ def expect_the_log(location: ArchiveLocation, runs: list[Any]) -> None:
             left |= {each.path for each in files}
     found = open_archive(location)
     assert found.contents() == truth
-    for partition_id, end in truth.next_ids().items():
-        for wanted in (span(partition_id, 0, end), span(partition_id, end // 3, end // 2 + 1)):
-            read = [
-                row
-                for file, part in truth.within(wanted)
-                for row in rows(read_file(location, file, part))
-            ]
-            assert read == rows([logged(wanted)])
+    expect_rows(location, truth)
     for file in truth.files:
         assert file.blocks == tuple(
             digested(file.range, [logged(file.range)], [each.range for each in file.blocks])
@@ -129,6 +127,50 @@ def expect_the_log(location: ArchiveLocation, runs: list[Any]) -> None:
     else:
         assert set(found.sweep(truth, now=FUTURE)) == left
     assert open_archive(location).contents() == truth
+
+
+def expect_rows(location: ArchiveLocation, truth: Contents) -> None:
+    """Read each partition, whole and in parts, and compare with the log."""
+    for partition_id, end in truth.next_ids().items():
+        for wanted in (span(partition_id, 0, end), span(partition_id, end // 3, end // 2 + 1)):
+            read = [
+                row
+                for file, part in truth.within(wanted)
+                for row in rows(read_file(location, file, part))
+            ]
+            assert read == rows([logged(wanted)])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.long)])
+def test_an_archive_is_the_log_though_processes_that_add_to_it_are_killed(
+    tmp_path: Path, kind: Kind, kills: int
+) -> None:
+    location, random, told = located(kind, tmp_path / "archive"), Random(kills), 0
+    for _ in range(kills):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.killed_archive", kind, str(tmp_path / "archive")],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(random.uniform(0.0, 0.5))
+        process.kill()
+        said = process.communicate()[0].split()
+        told = int(said[-1]) if said else told
+        contents = create_archive(location, KEY).contents()
+        assert told <= contents.commits <= told + 1
+        told = contents.commits
+        expect_rows(location, contents)
+    assert told > kills / 2, "killed before anything was committed"
+    archive = open_archive(location)
+    archive.sweep(archive.contents(), now=FUTURE)
+    directory = directory_of(location)
+    left = {str(each.relative_to(directory)) for each in directory.glob("partition=*/*")}
+    assert left == {each.path for each in archive.contents().files}
 
 
 @pytest.mark.parametrize("kind", KINDS)
