@@ -234,11 +234,19 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
         repeated("\ufdd0"), framed("\ufdd0", "a"), framed("\ufdd0", "\ufdd1"),
     ),
     "src/waltz/system/local_socket.py:_HOST": (repeated("a"), repeated("a", "!")),
-    "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
-    "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
-    "src/waltz/spark/pipelines/definition.py:OBJECT_STORE_URL": (
+    "src/waltz/spark/archive_location.py:OBJECT_STORE_URL": (
         repeated("a"), framed("s3://", "a"), framed("s3://a/", "a"), framed("s3://a", "/"),
     ),
+    "src/waltz/spark/delta_archive.py:DESCRIBED": (
+        framed("Waltz archive, format ", "1"),
+        framed("Waltz archive, format 1 of cluster ", "0"),
+    ),
+    "src/waltz/spark/delta_archive_files.py:NAME": (
+        repeated("partition=1"),
+        framed("partition=", "1", "/"),
+    ),
+    "src/waltz/spark/java.py:inspect_java": (repeated("java.base@\n"), framed("java.base@", "1")),
+    "src/waltz/spark/offsets.py:BEFORE_END": (repeated("latest-"), framed("latest-", "1")),
     "src/waltz/spark/pipelines/definition.py:SCHEME": (
         repeated("a"), framed("a:", "\n"), repeated("a:"),
     ),

@@ -157,12 +157,13 @@ def test_an_archive_is_the_log_though_processes_that_add_to_it_are_killed(
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(random.uniform(0.0, 0.5))
+        for _ in range(random.randrange(4)):
+            told = int(process.stdout.readline())
+        time.sleep(random.uniform(0.0, 0.05))
         process.kill()
-        said = process.communicate()[0].split()
-        told = int(said[-1]) if said else told
+        process.communicate()
         contents = create_archive(location, KEY).contents()
-        assert told <= contents.commits <= told + 1
+        assert contents.commits >= told
         told = contents.commits
         expect_rows(location, contents)
     assert told > kills / 2, "killed before anything was committed"

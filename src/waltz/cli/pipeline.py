@@ -268,7 +268,8 @@ def tidy(definition: Path, retention_hours: int, delete: bool, as_json: bool) ->
     """Find, or with --delete remove, what only versions older than the retained time need.
 
     Of Delta and Iceberg tables these are replaced files, and files that killed runs left; of an
-    archive that is a Delta table the latter; of tables in SQLite the changes that are kept for readers. Reads neither the cluster nor Spark.
+    archive that is a Delta table the latter; of tables in SQLite the changes that are kept for
+    readers. Reads neither the cluster nor Spark.
     """
     wanted = _read(definition)
     if wanted.target_kind == "sqlite" and wanted.changes is None:
