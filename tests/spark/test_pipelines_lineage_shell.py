@@ -126,6 +126,10 @@ def test_the_environment_names_a_backend_which_gets_the_events_in_order(
 def test_events_are_lines_of_a_file_and_an_error_ends_the_run(
     definition: PipelineDefinition, tmp_path: Path
 ) -> None:
+    repository = tmp_path / ".git"  # of which the library would tell, if it were let
+    repository.mkdir()
+    (repository / "HEAD").write_text("ref: refs/heads/main\n")
+    (repository / "config").write_text('[remote "origin"]\n\turl = https://example.com/x.git\n')
     configure(type="file", log_file_path=str(tmp_path / "events"), append=True)
     with pytest.raises(CorruptionError):
         fail(definition)

@@ -40,8 +40,8 @@ def told_lineage(
 ) -> Iterator[LineageRuns]:
     """Yield what tells a backend of lineage of each pass of a definition that asks for it. An error
     that ends the block ends the run that was told of, too. The end of the block waits at most
-    `end_seconds` for events to be sent. Raises ConfigurationError: the library
-    is missing, or its configuration is wrong or missing.
+    `end_seconds` for events to be sent. Raises ConfigurationError: the library is missing, or its
+    configuration is wrong or missing.
     """
     sender = LineageSender(lineage_client(), end_seconds=end_seconds)
     try:
