@@ -68,7 +68,7 @@ class Lineage:
     def run(
         self, definition: PipelineDefinition, *, is_rebuild: bool = False
     ) -> list[dict[str, Any]]:
-        with told_lineage(definition, rebuild=is_rebuild) as runs:
+        with told_lineage(definition, rebuild=is_rebuild, end_seconds=60) as runs:
             if is_rebuild:
                 rebuild(self.spark, self.access, definition, runs)
                 runs.pass_ended()

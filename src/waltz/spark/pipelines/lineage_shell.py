@@ -35,12 +35,15 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def told_lineage(definition: PipelineDefinition, *, rebuild: bool = False) -> Iterator[LineageRuns]:
+def told_lineage(
+    definition: PipelineDefinition, *, rebuild: bool = False, end_seconds: float = END_SECONDS_MAX
+) -> Iterator[LineageRuns]:
     """Yield what tells a backend of lineage of each pass of a definition that asks for it. An error
-    that ends the block ends the run that was told of, too. Raises ConfigurationError: the library
-    is missing, or its configuration is wrong or missing.
+    that ends the block ends the run that was told of, too. The end of the block waits at most
+    `end_seconds` for events to be sent. Raises ConfigurationError: the library is missing, or its
+    configuration is wrong or missing.
     """
-    sender = LineageSender(lineage_client())
+    sender = LineageSender(lineage_client(), end_seconds=end_seconds)
     try:
         runs = lineage_runs(definition, sender, rebuild=rebuild)
         try:
