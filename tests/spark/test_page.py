@@ -15,7 +15,8 @@ from tests.spark.test_pipelines_schemas import AVRO, descriptors
 from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
 from waltz.spark.pipelines.archiving import add_to_archive
-from waltz.spark.pipelines.definition import KINDS, parse_definition
+from waltz.spark.pipelines.definition import KINDS, LineageJob, parse_definition
+from waltz.spark.pipelines.lineage_shell import lineage_client
 from waltz.spark.schema import COLUMNS
 from waltz.spark.sink_rows import SINK_COLUMNS
 from waltz.spark.spark_options import OPTIONS, SINK_OPTIONS
@@ -41,8 +42,10 @@ def test_the_page_has_every_option_column_and_code() -> None:
     assert given == told
 
 
-def test_the_files_of_pipelines_are_such_and_show_every_key(tmp_path: Path) -> None:
-    archive, tables, schemas, delta, audit = blocks("yaml")
+def test_the_files_of_pipelines_are_such_and_show_every_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, tables, schemas, delta, lineage, transport, audit = blocks("yaml")
     definition = parse_definition(archive, directory=Path("/etc"))
     assert (definition.kind, definition.partitions) == ("archive", (0, 1, 2, 3))
     definition = parse_definition(tables, directory=Path("/etc"))
@@ -53,13 +56,17 @@ def test_the_files_of_pipelines_are_such_and_show_every_key(tmp_path: Path) -> N
     assert shown == {key for keys in KINDS.values() for key in keys}
 
     parts = {key: yaml.safe_load(tables)[key] for key in ("pipeline", "cluster")}
-    for part in (schemas, delta):
+    for part in (schemas, delta, lineage):
         parts |= yaml.safe_load(part)
     parts["tables"] = {"sums": {"keys": {"account": "account"}, "measures": {"n": "count(*)"}}}
     (tmp_path / "order.avsc").write_bytes(AVRO.content)
     (tmp_path / "order.desc").write_bytes(descriptors())
     definition = parse_definition(yaml.safe_dump(parts), directory=tmp_path)
     assert (definition.target_kind, definition.buckets) == ("delta", 256)
+    assert definition.lineage == LineageJob("shop", "accounts")
+    (tmp_path / "openlineage.yml").write_text(transport.replace("/var/log/waltz", str(tmp_path)))
+    monkeypatch.chdir(tmp_path)
+    assert lineage_client().transport.kind == "file"
     assert definition.tables is not None
     assert [header for header, _ in definition.tables.decoding.schemas] == [0, 6, 7, 8, None]
 
