@@ -22,7 +22,7 @@ Parquet and Delta are files that Spark reads itself, without a server.
 
 "Per core-second" is per second of processor time of all processes together: Spark's Java, its
 Python workers, the driver, and the servers. The order is that of this column, which has the round
-in the middle. Kafka's brokers are warmed up by producers before, as in the tables above.
+in the middle.
 """
 
 
@@ -43,8 +43,8 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"Spark {value['spark']}, Kafka {value['kafka']}; {rows}, {value['per_trigger']:,} rows a"
         f" micro-batch; counted rounds: {value['rounds']}, after {value['warm_up_rounds']} to warm"
-        " up;"
-        f" {machine['cores']} cores, load {machine['load_before']:.1f} before and"
+        f" up, and {value['server_warm_up_seconds']:g} s of each load of producers for Kafka's"
+        f" brokers; {machine['cores']} cores, load {machine['load_before']:.1f} before and"
         f" {machine['load_after']:.1f} after.\n"
     )
     for size in value["rows"]:

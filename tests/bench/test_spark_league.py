@@ -37,6 +37,7 @@ def figures(**systems: list[tuple[float, float, float]]) -> dict[str, Any]:
     }
     return {
         "trial": True, "spark": "4", "kafka": "5", "rounds": 3, "warm_up_rounds": 1,
+        "server_warm_up_seconds": 20.0,
         "rows": {"128 B": 1_000}, "per_trigger": 10, "missing": {"Delta": "no connector"},
         "machine": {"cores": 2, "load_before": 0.0, "load_after": 0.0},
         "systems": {

@@ -131,6 +131,7 @@ def test_appends_cost_their_data_and_locks_and_nothing_else_costs_anything() -> 
     assert append_cost(flush()) == (0, 0)
 
 
+LARGE = "appends: 2000/s, append_bytes: 4MiB/s"
 SIZES = st.lists(st.integers(0, 3_000), min_size=1, max_size=60)
 
 
@@ -138,8 +139,8 @@ SIZES = st.lists(st.integers(0, 3_000), min_size=1, max_size=60)
 def test_portions_have_all_appends_in_order_and_each_is_of_one_step_and_an_append(
     messages: list[list[int] | None],
 ) -> None:
-    """64 KiB per second are 1,310 bytes per portion, 1,000 appends per second 20."""
-    text = TEXT.replace("appends: 10/s, append_bytes", "appends: 1000/s, append_bytes")
+    """4 MiB per second are 83,886 bytes per portion, 2,000 appends per second 40."""
+    text = TEXT.replace("appends: 10/s, append_bytes: 64KiB/s", LARGE)
     allowance = Allowances().find(policy(text), "anonymous", 0.0)
     assert allowance is not None
     assert allowance.append_bytes is not None
@@ -153,23 +154,30 @@ def test_portions_have_all_appends_in_order_and_each_is_of_one_step_and_an_appen
         sent.append(together(*rows))
         number += len(rows)
     assert allowance.portions(sent, 0.0) == [sent]
-    allowance.append_bytes.take(1 << 20, 0.0)
+    allowance.append_bytes.take(1 << 24, 0.0)
     portions = allowance.portions(sent, 0.0)
     assert list(rows_of(chain(*portions))) == list(rows_of(sent))
     for portion in portions:
         costs = [len(row) for row in rows_of(portion) if isinstance(row, bytes)]
-        assert len(costs) <= 20
-        assert sum(costs[:-1]) < 1310
+        assert len(costs) <= 40
+        assert sum(costs[:-1]) < 83_886
         assert portion
 
 
 def test_appends_within_the_quota_are_one_portion_and_over_it_several() -> None:
     allowance = Allowances().find(policy(), "anonymous", 0.0)
     assert allowance is not None
-    message = together(*(append(number, data=bytes(1_000)) for number in range(1, 11)))
+    message = together(*(append(number, data=bytes(8_000)) for number in range(1, 11)))
     assert [len(each) for each in allowance.portions([message], 0.0)] == [1]
     assert allowance.appends is not None
     allowance.appends.take(20, 0.0)
     found = allowance.portions([flush(0), message], 0.0)
-    assert [[*map(append_cost, each)] for each in found][:2] == [[(0, 0), (1, 1_000)], [(1, 1_000)]]
-    assert len(found) == 10
+    # 10 appends per second are none in 20 ms, and 64 KiB per second 1,310 bytes: the least counts.
+    assert [[*map(append_cost, each)] for each in found] == [
+        [(0, 0), (5, 40_000)],
+        [(4, 32_000)],
+        [(1, 8_000)],
+    ]
+    many = together(*(append(number, data=b"") for number in range(1, 71)))
+    found = allowance.portions([many], 0.0)
+    assert [[*map(append_cost, each)] for each in found] == [[(32, 0)], [(32, 0)], [(6, 0)]]

@@ -37,6 +37,10 @@ PORTION_SECONDS: Final = 0.02
 """A principal over its quota is admitted what the quota gives in this time, and one append more, at
 a time: others' appends wait for one such portion."""
 
+PORTION_MIN: Final = (32, 32 * 1024)
+"""Appends and bytes that a portion has at least, and one append more: below that a portion costs
+others what a single append does, so that smaller ones would be met more often for nothing."""
+
 
 class Allowance:
     """The buckets of one principal; None: no limit."""
@@ -68,7 +72,9 @@ class Allowance:
         if all(bucket.has(totals[kind], now) for kind, bucket in limits):
             return [[*messages]]
         portions: list[list[Message]] = [[]]
-        steps = np.array([max(1, int(each.rate * PORTION_SECONDS)) for _, each in limits])
+        steps = np.array(
+            [max(PORTION_MIN[kind], int(each.rate * PORTION_SECONDS)) for kind, each in limits]
+        )
         begun, last = np.zeros(len(limits), np.int64), np.zeros(len(limits), np.int64)
         for message in messages:
             if type(message) is not AppendBatch:
