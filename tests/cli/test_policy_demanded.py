@@ -7,26 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.operated_cluster import operated_cluster
+from tests.cli.test_policy_stored import POLICY
 from tests.clusters import Said, run_tool, wait_until
 from tests.tls_files import TlsFiles
 from tests.zookeepers import RunningZooKeeper
 from waltz.cli.trial_directory import choose_ports
 
 pytestmark = pytest.mark.processes
-
-POLICY = """
-version: 1
-mode: deny
-default: deny
-roles:
-  node: {verbs: [server]}
-  operator: {verbs: [status, admin]}
-  writer: {verbs: [read, append], partitions: all}
-grants:
-  "spiffe://tests/server": [node]
-  "spiffe://tests/ann": [operator]
-  "spiffe://tests/orders": [writer]
-"""
 
 
 def test_nothing_is_served_to_anybody_until_a_policy_is_stored(
@@ -42,7 +29,7 @@ def test_nothing_is_served_to_anybody_until_a_policy_is_stored(
 
     configuration, policy = tmp_path / "demands.yml", tmp_path / "policy.yaml"
     configuration.write_text("access.policy: coordinator\naccess.policyDemanded: true\n")
-    policy.write_text(POLICY)
+    policy.write_text(POLICY.replace("mode: observe", "mode: deny"))
     with operated_cluster(tmp_path / "demanded", operators_zookeeper) as cluster:
         cluster.done("cluster", "create", "--name", "demanded", "--partitions", "1")
         place = cluster.add_storage("s1", 0)

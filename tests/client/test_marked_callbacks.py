@@ -1,4 +1,4 @@
-"""What callbacks for databases decide, on a database that is a dictionary."""
+"""The decisions of callbacks for databases, on a database that is a dictionary."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ COMMANDS = [
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE)
 ]
-"""What the page has its reader type, in its order."""
+"""The commands that the page tells its reader to type, in the order of the page."""
 MAKES_PROJECT = ("django-admin startproject", "python manage.py startapp")
 MAKES_TABLES = ("python manage.py makemigrations", "python manage.py migrate")
 EXIT_SECONDS_MAX = 60.0

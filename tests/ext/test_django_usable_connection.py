@@ -16,7 +16,7 @@ from waltz.ext.django.usable_connection import usable_connection
 
 @pytest.mark.parametrize("database", KINDS[1:2], indirect=True)
 def test_a_connection_that_an_error_has_left_is_replaced(engine: sql.Engine) -> None:
-    """As an error of a thread of the client, which serves no request, leaves it."""
+    """A thread of the client serves no request, so Django does not close its broken connection."""
     alias = alias_of(engine.url)
     usable_connection(alias).cursor().execute("SELECT pg_backend_pid()")
     before = connections[alias].connection

@@ -1,4 +1,4 @@
-"""The client of a Django process: one per process, whoever asks first, also after a fork."""
+"""The client of a Django process: threads share one, and a forked process opens its own."""
 
 from __future__ import annotations
 

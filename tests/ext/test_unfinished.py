@@ -1,4 +1,4 @@
-"""What a request is told says nothing that the process does not know."""
+"""The answers to unfinished requests say nothing that the process does not know."""
 
 from __future__ import annotations
 

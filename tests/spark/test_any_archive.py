@@ -1,4 +1,4 @@
-"""Archives of both formats, and in a bucket: one history that is the log, whoever dies or loses."""
+"""Archives of both formats, and in a bucket, are the log, whichever writer dies or loses."""
 
 from __future__ import annotations
 

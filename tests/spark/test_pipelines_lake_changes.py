@@ -1,4 +1,4 @@
-"""Which versions of a table belong to a position, by value."""
+"""The search for the versions of a table that belong to a position, by value."""
 
 from __future__ import annotations
 

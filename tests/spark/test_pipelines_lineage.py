@@ -93,7 +93,7 @@ def marks(event: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def written(event: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """What was written to each output, by the last part of its name."""
+    """Return the statistics that were told of each output, by the last part of its name."""
     return {
         each["name"].split("/")[-1]: {
             key: value

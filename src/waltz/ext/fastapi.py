@@ -120,7 +120,8 @@ class WorkerClient:
         return client
 
     def has_applied(self, token: ConsistencyToken) -> bool:
-        """As `AsyncWaltzClient.has_applied`. Raises UnavailableError: there is no client now."""
+        """Return whether this process has applied what the token names. Raises UnavailableError:
+        there is no client now; otherwise as `AsyncWaltzClient.has_applied`."""
         client = self._client
         if client is None:
             raise UnavailableError("the log has not been reached yet")

@@ -314,8 +314,8 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
             )
 
     def _check_unparked(self, partition_id: int, number: int, *, is_parked: bool) -> None:
-        """As `_check_outlived`, for a transaction that was parked, and that the database
-        transaction has deleted from the table. Raises LocalProtocolError."""
+        """Check that the row of a parked transaction is deleted. Raises LocalProtocolError: the
+        row is there, so the database has ended the transaction that deleted the row."""
         if is_parked:
             raise LocalProtocolError(
                 f"the database transaction of {type(self).__name__}.apply did not outlive it:"

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 class TokenMiddleware:
-    """As `waltz.TokenMiddleware`, for Django: `"waltz.ext.django.middleware.TokenMiddleware"`.
+    """Makes requests wait for the tokens that they bring, and gives tokens with responses; in a
+    project's `MIDDLEWARE` it is `"waltz.ext.django.middleware.TokenMiddleware"`.
 
     A request with the header `Waltz-Token` waits until the database `MARKS` has what the token
     names, at most `TOKEN_WAIT_SECONDS`; a thread of the server waits with it, unless the project
