@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import dataset
 
 from tests.buckets import bucket_url, object_store
@@ -17,6 +18,7 @@ from waltz.errors import (
     ConfigurationError,
     CorruptionError,
 )
+from waltz.spark import delta_archive as delta_archive_module
 from waltz.spark.archive_files import SCHEMA
 from waltz.spark.archive_location import DeltaLocation
 from waltz.spark.delta_archive import DeltaArchive
@@ -51,6 +53,22 @@ def test_other_programs_read_the_rows_and_leave_files_out(tmp_path: Path) -> Non
     )
     assert len(list(fragments)) == 1
     assert table.transaction_version("waltz-mark-0") == 29
+
+
+def test_a_table_that_another_run_has_just_made_and_filled_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = DeltaLocation(str(tmp_path / "archive"))
+    found, truth = iter([False]), delta_archive(location)
+    opened = delta_archive_module._table
+
+    def late(asked: DeltaLocation) -> DeltaTable:
+        if not next(found, True):
+            raise TableNotFoundError("it was not there yet")
+        return opened(asked)
+
+    monkeypatch.setattr(delta_archive_module, "_table", late)
+    assert DeltaArchive.create(location, KEY).contents() == truth
 
 
 def test_all_that_an_archive_says_outlives_checkpoints_and_removed_entries_of_the_log(

@@ -102,9 +102,9 @@ class DeltaArchive:
         if not is_there:
             directory = location.directory
             if directory is not None:
-                if directory.exists() and any(
-                    each.name != "_delta_log" for each in directory.iterdir()
-                ):
+                # With a log of Delta another run has just made the table, which may have files.
+                is_made = (directory / "_delta_log").exists()
+                if directory.exists() and not is_made and any(directory.iterdir()):
                     raise ConfigurationError(f"{INVALID_ARCHIVE} {_missing(location)}")
                 make_directory(directory)
             cls._make(location, cluster_key)
