@@ -80,7 +80,7 @@ def migrate(url: sql.URL) -> None:
 
 
 class OnDjango:
-    """The methods of SQLAlchemy's connection that tests call, on this thread's Django connection."""
+    """The methods of SQLAlchemy's connection that tests call, on Django's connection."""
 
     def __init__(self, alias: str, dialect: sql.Dialect) -> None:
         self._alias, self.dialect = alias, dialect
