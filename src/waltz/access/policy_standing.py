@@ -48,8 +48,8 @@ def policy_metrics(
         gauge(
             "policy_file_faulty",
             "1 if the policy's file, or the coordinator's node, cannot be used: the policy read"
-            " before stays in force, or, if one is demanded and none was there, all are refused that"
-            " access.breakGlass does not name.",
+            " before stays in force, or, if one is demanded and none was there, all are refused but"
+            " access.breakGlass.",
             lambda s: of(s, lambda found: found.is_faulty),
             absent=NO_POLICY,
         ),
