@@ -1,4 +1,5 @@
-"""Rows under way: whatever becomes of them, each is in the log once in the end."""
+"""Rows under way: whatever becomes of them, each is in the log once in the end, or, of those that
+depend on a state, not at all."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ def last(number: int) -> RequestId:
     return RequestId(ClientId(1), Generation(2), P, number)
 
 
-def many(count: int, *, locked: bool = False) -> Submission:
+def many(count: int, *, locked: bool = False, locks_as_of: int | None = None) -> Submission:
     data = [number.to_bytes(2) for number in range(count)]
     locks = {"write_locks": np.arange(count, dtype=np.int32)} if locked else {}
-    submission = Submission(1, ManyAppends(0, BulkRows(data, **locks)), P)
+    context = ManyAppends(0, BulkRows(data, **locks), locks_as_of=locks_as_of)
+    submission = Submission(1, context, P)
     assert submission.execute(NOTHING)
     return submission
 
@@ -36,6 +38,10 @@ class Server:
         self.knows_batches = knows_batches
         self.log: list[bytes] = []
         self.arrived: list[tuple[int, bytes]] = []
+        self.taken = 0
+        """The number of appends that arrived, each as often as it did."""
+        self.beaten_by = NOTHING
+        self.may_leave_rows_unlooked_at = True
         self.number = 0
         self.mark = NOTHING
         self.now = 0.0
@@ -48,6 +54,7 @@ class Server:
         for message in messages:
             first = message.request_id.sequence_number
             self.arrived += enumerate(message.appends.bodies.data, first)
+            self.taken += len(message.appends)
         self.appends.check_invariants()
         assert [number for number, _ in self.arrived] == sorted(n for n, _ in self.arrived)
         count = self.random.randint(0, min(5, len(self.arrived)))
@@ -59,8 +66,9 @@ class Server:
         elif choice < 0.2:  # refused for locks, by something that is applied later
             at = TransactionId(len(self.log) + self.random.randint(0, 2))
             self.log += [b"another"] * (at + 1 - len(self.log))
+            self.beaten_by = max(self.beaten_by, at)
             self.appends.hold([number for number, _ in decided], [at] * count)
-        elif choice < 0.3:
+        elif choice < 0.3 and self.may_leave_rows_unlooked_at:
             self.appends.refuse(decided[0][0], count, self.now)
         elif choice < 0.4:  # nothing comes of them, and the next ones show it
             if not self.arrived:
@@ -233,3 +241,57 @@ def test_the_submission_of_a_row_can_be_found() -> None:
     assert [appends.owner(number) for number in (11, 14, 15)] == [one, other, None]
     appends.clear()
     assert appends.owner(11) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_that_depend_on_a_state_are_sent_once_and_in_the_log_or_have_no_id(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr(bulk_appends, "BULK_BATCH_ROWS_MAX", random.randint(1, 5))
+    server = Server(random, knows_batches=random.random() < 0.5)
+    server.may_leave_rows_unlooked_at = False
+    submission = many(random.randint(1, 40), locked=True, locks_as_of=random.randint(-1, 9))
+    server.appends.add(submission)
+    finished: list[Submission] = []
+    while not finished:
+        server.turn()
+        finished = server.appends.take_finished(server.mark)
+    context = submission.context
+    assert isinstance(context, ManyAppends)
+    ids = dict(zip(context.rows.data, context.transaction_ids.tolist(), strict=True))
+    assert server.taken == len(ids)
+    assert {data for data, each in ids.items() if each != NOTHING} == {*server.log} - {b"another"}
+    assert all(server.log[each] == data for data, each in ids.items() if each != NOTHING)
+    assert server.beaten_by <= server.mark, "the next look at the state shows what beat them"
+
+
+def test_rows_that_depend_on_a_state_are_compared_with_it_or_with_an_older_one() -> None:
+    for as_of, mark, compared_with in ((3, 7, 3), (7, 3, 3), (-1, 7, -1)):
+        appends = BulkAppends()
+        appends.add(many(2, locked=True, locks_as_of=as_of))
+        (message,), _ = appends.take_messages(last(10), TransactionId(mark), 0.0)
+        assert message.appends.client_high_water_marks.tolist() == [compared_with] * 2
+
+
+def test_rows_that_were_not_looked_at_are_compared_with_the_same_state_again() -> None:
+    appends = BulkAppends()
+    appends.add(many(1, locked=True, locks_as_of=3))
+    assert sent(appends, mark=3) == [1]
+    appends.refuse(11, 1, 0.0)
+    (message,), _ = appends.take_messages(last(11), TransactionId(9), BULK_RETRY_SECONDS)
+    assert message.appends.client_high_water_marks.tolist() == [3]
+
+
+def test_a_denied_submission_says_whether_a_row_of_it_is_in_the_log() -> None:
+    """A row that was refused for a lock is not in the log."""
+    for is_committed in (False, True):
+        appends = BulkAppends()
+        submission = many(3, locked=True, locks_as_of=-1)
+        appends.add(submission)
+        assert sent(appends) == [3]
+        if is_committed:
+            appends.commit(11, 1, 0)
+        else:
+            appends.hold([11], [0])
+        assert appends.deny(12, 2) == [(submission, is_committed)]

@@ -138,10 +138,12 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
         data: Sequence[bytes],
         *,
         timeout_seconds: float | None = None,
+        locks_as_of: int | None = None,
         **columns: Unpack[RowColumns],
     ) -> NDArray[np.int64]:
         refuse_inside_callbacks(self._engine, "append_many")
-        context = ManyAppends(partition_id, BulkRows(data, **columns), timeout_seconds)
+        rows = BulkRows(data, **columns)
+        context = ManyAppends(partition_id, rows, timeout_seconds, locks_as_of)
         if len(context.rows):
             self._append(context)
         return context.transaction_ids

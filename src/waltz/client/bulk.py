@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, Unpack
 from zlib import crc32
 
 from waltz.arrays import np
-from waltz.client.transaction import PartitionLocalLock, TransactionBuilder, TransactionContext
+from waltz.client.transaction import (
+    PartitionLocalLock,
+    TransactionBuilder,
+    TransactionContext,
+    checked_mark,
+)
 from waltz.errors import LocalProtocolError
 from waltz.limits import DATA_BYTES_MAX, LOCKS_MAX
 from waltz.types import NOTHING, TransactionId
@@ -81,7 +86,7 @@ class BulkRows:
         return len(self.data)
 
     def columns(self, rows: Rows, mark: TransactionId) -> AppendColumns:
-        """Return rows as sent by a client that has applied up to `mark`."""
+        """Return rows as sent with `mark`: their locks must be no newer."""
         start, end = int(rows[0]), int(rows[-1]) + 1
         if end - start == len(rows):  # as nearly always
             data = self.data[start:end]
@@ -106,13 +111,20 @@ class ManyAppends(TransactionContext):
     """The context that the verb `append_many` submits: rows that do not depend on anything."""
 
     def __init__(
-        self, partition_id: int, rows: BulkRows, timeout_seconds: float | None = None
+        self,
+        partition_id: int,
+        rows: BulkRows,
+        timeout_seconds: float | None = None,
+        locks_as_of: int | None = None,
     ) -> None:
+        """Raises LocalProtocolError: `locks_as_of` is less than -1."""
         self.timeout_seconds = timeout_seconds
         self._partition_id = partition_id
         self.rows = rows
+        self.locks_as_of = None if locks_as_of is None else checked_mark(locks_as_of)
         self.transaction_ids = np.full(len(rows), NOTHING, np.int64)
-        """The transaction ID of each row; -1 for rows that are not known to be in the log."""
+        """The transaction ID of each row; -1 for rows that are not known to be in the log, and at
+        the end, with `locks_as_of`, for rows that are not in the log and never will be."""
 
     def partition_id(self, partition_count: int) -> int:
         return self._partition_id
@@ -125,13 +137,20 @@ class ManyAppends(TransactionContext):
 class Bulk:
     """Rows on their way into the log; their transaction IDs are written into `transaction_ids`."""
 
-    def __init__(self, rows: BulkRows, transaction_ids: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        rows: BulkRows,
+        transaction_ids: NDArray[np.int64],
+        locks_as_of: TransactionId | None = None,
+    ) -> None:
         self.rows = rows
         self.transaction_ids = transaction_ids
         self.left = len(rows)
-        """Rows that are not known to be in the log."""
+        """Rows that have no outcome: not in the log, as far as is known, nor given up."""
         self.last_transaction_id = NOTHING
         """The highest transaction ID of a row so far."""
+        self._locks_as_of = locks_as_of
+        self._beaten_by = NOTHING
         self._next = 0
         self._again = np.zeros(0, np.int64)
 
@@ -163,9 +182,31 @@ class Bulk:
         """Return the size of the rows in a message, in bytes."""
         return int(self.rows.bytes_per_row[rows].sum())
 
+    def columns(self, rows: Rows, mark: TransactionId) -> AppendColumns:
+        """Return rows as sent by a client that has applied up to `mark`."""
+        as_of = self._locks_as_of
+        return self.rows.columns(rows, mark if as_of is None else min(mark, as_of))
+
+    @property
+    def is_sent_again(self) -> bool:
+        """Whether a row that is not in the log after it was sent is sent again, on whatever state:
+        not if its locks must be no newer than a mark that the caller has chosen."""
+        return self._locks_as_of is None
+
     def give_back(self, rows: Rows) -> None:
         """Have rows sent again: they are not in the log and will not be."""
         self._again = np.sort(np.concatenate((self._again, rows)))
+
+    def give_up(self, rows: Rows, beaten_by: int = NOTHING) -> None:
+        """Take note that rows are not in the log and will not be; `beaten_by` is the last
+        transaction that one of them was refused for."""
+        self.left -= len(rows)
+        self._beaten_by = max(self._beaten_by, TransactionId(beaten_by))
+
+    def has_ended(self, mark: TransactionId) -> bool:
+        """Return whether each row has an outcome, and the client has applied, up to `mark`, the
+        rows that are in the log and what the others were refused for."""
+        return not self.left and max(self.last_transaction_id, self._beaten_by) <= mark
 
     def commit(self, rows: Rows, transaction_ids: NDArray[np.int64]) -> None:
         """Take note that rows are in the log."""

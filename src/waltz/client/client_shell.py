@@ -492,6 +492,7 @@ class AsyncWaltzClient(ClientFacts):
         data: Sequence[bytes],
         *,
         timeout_seconds: float | None = None,
+        locks_as_of: int | None = None,
         **columns: Unpack[RowColumns],
     ) -> NDArray[np.int64]:
         """Append many transactions, and return their IDs once all are in the log and applied here.
@@ -500,9 +501,17 @@ class AsyncWaltzClient(ClientFacts):
         `RowColumns`. They come into the log in order, but for those that are refused for a lock,
         which come later: two of one call that write the same lock wait for each other. Not all or
         nothing: what raises may leave some in the log, as a rule from the first on.
+
+        `locks_as_of` is for rows that depend on a state: the last transaction that was applied
+        before the state was read, as `client_high_water_mark` tells it. The locks of each row are
+        compared with that mark, or with what is applied here if that is older, and no row is sent a
+        second time: one that is refused, or that a broken connection took with it, has the ID -1.
+        It is not in the log and never will be. What rows were refused for is applied when the call
+        returns. Raises LocalProtocolError: less than -1.
         """
         self._engine.check_waits("append_many")
-        context = ManyAppends(partition_id, BulkRows(data, **columns), timeout_seconds)
+        rows = BulkRows(data, **columns)
+        context = ManyAppends(partition_id, rows, timeout_seconds, locks_as_of)
         if len(context.rows):
             await self._append(context)
         return context.transaction_ids

@@ -251,11 +251,14 @@ class TransactionBuilder:
         A refused transaction is executed again, and refused again if it sets the same mark. Raises
         LocalProtocolError: less than -1.
         """
-        if transaction_id < NOTHING:
-            raise LocalProtocolError(
-                f"locks as of transaction {transaction_id}; expected -1 or more"
-            )
-        self.locks_as_of = TransactionId(transaction_id)
+        self.locks_as_of = checked_mark(transaction_id)
+
+
+def checked_mark(locks_as_of: int) -> TransactionId:
+    """Return the mark that locks are compared with. Raises LocalProtocolError: less than -1."""
+    if locks_as_of < NOTHING:
+        raise LocalProtocolError(f"locks as of transaction {locks_as_of}; expected -1 or more")
+    return TransactionId(locks_as_of)
 
 
 def check_complete(builder: TransactionBuilder) -> None:

@@ -2,7 +2,8 @@
 
 Owns which rows are under way under which sequence numbers, and how many may be. Must not know
 marks, mounts or connections: it is told what the feed shows and what the server refuses. Always:
-each row of a bulk is to be sent, under way, held until what beat it is applied, or in the log.
+each row of a bulk is to be sent, under way, held until what beat it is applied, in the log, or
+given up.
 Source: Client-Server Communication, "Detection of Failed Append Requests", for ranges of appends.
 """
 
@@ -126,7 +127,7 @@ class BulkAppends:
                 self._bytes_out += bulk.byte_count(rows)
                 self._last = first
                 submission.client_high_water_mark = mark
-                messages.append(AppendBatch(first, bulk.rows.columns(rows, mark)))
+                messages.append(AppendBatch(first, bulk.columns(rows, mark)))
         return messages, number
 
     def _may_start(self) -> bool:
@@ -176,7 +177,10 @@ class BulkAppends:
     def fail_before(self, number: int) -> None:
         """Rows with lower sequence numbers are not in the log and never will be."""
         for sent in self._take(0, number):
-            sent.bulk.give_back(sent.rows)
+            if sent.bulk.is_sent_again:
+                sent.bulk.give_back(sent.rows)
+            else:
+                sent.bulk.give_up(sent.rows)
 
     def refuse(self, first: int, count: int, now: float) -> None:
         """These were not looked at; they are sent again in a moment."""
@@ -188,7 +192,7 @@ class BulkAppends:
 
     def hold(self, numbers: Sequence[int], beaten_by: Sequence[int]) -> None:
         """Those with these sequence numbers were refused for locks that these transactions hold:
-        they are sent again once what beat them is applied."""
+        they are sent again once what beat them is applied, or given up."""
         if not self._sent or not numbers:
             return
         refused = np.array(numbers, np.int64)
@@ -204,7 +208,11 @@ class BulkAppends:
                 continue
             lost = sent.pick(is_refused)
             self.rows_refused += len(lost.rows)
-            self._held.append(HeldRows(winners[places[is_refused]], lost.rows, lost.bulk))
+            beaten = winners[places[is_refused]]
+            if lost.bulk.is_sent_again:
+                self._held.append(HeldRows(beaten, lost.rows, lost.bulk))
+            else:
+                lost.bulk.give_up(lost.rows, int(beaten.max()))
             self._count_out(lost)
             if len(lost.rows) < len(sent.rows):
                 kept.append(sent.pick(~is_refused))
@@ -232,7 +240,7 @@ class BulkAppends:
         for submission in submissions:
             bulk = submission.bulk
             assert bulk is not None
-            taken.append((submission, bulk in sent or bulk.left < len(bulk.rows)))
+            taken.append((submission, bulk in sent or bulk.last_transaction_id != NOTHING))
         self._submissions = [each for each in self._submissions if each not in submissions]
         return taken
 
@@ -259,15 +267,15 @@ class BulkAppends:
         return [each.bulk for each in self._submissions if each.bulk is not None]
 
     def take_finished(self, mark: TransactionId) -> list[Submission]:
-        """Take out those that are in the log and applied as a whole, and forget those that have
-        ended otherwise."""
+        """Take out those whose rows have an outcome that is applied here, and forget those that
+        have ended otherwise."""
         if not self._submissions:
             return []
         finished, left = [], []
         for submission in self._submissions:
             bulk = submission.bulk
             assert bulk is not None
-            if not bulk.left and bulk.last_transaction_id <= mark:
+            if bulk.has_ended(mark):
                 submission.transaction_id = bulk.last_transaction_id
                 finished.append(submission)
             elif submission.undecided:

@@ -90,7 +90,7 @@ class Submission:
         self.client_high_water_mark = client_high_water_mark
         context = self.context
         if type(context) is ManyAppends:
-            self.bulk = Bulk(context.rows, context.transaction_ids)
+            self.bulk = Bulk(context.rows, context.transaction_ids, context.locks_as_of)
             return True
         builder = TransactionBuilder()
         if not context.execute(builder):

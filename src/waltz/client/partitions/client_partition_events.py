@@ -163,7 +163,7 @@ class ApplyTransactions:
 
 @dataclass(frozen=True, slots=True)
 class BulkApplied:
-    """All rows of a submission are in the log and have been applied."""
+    """Each row of a submission has an outcome, and what is in the log of them has been applied."""
 
     submission: Submission
 
