@@ -13,6 +13,7 @@ from waltz.client.appends.own_appends import OwnAppends
 from waltz.client.appends.submission import Submission
 from waltz.client.appends.transaction_monitor import TransactionMonitor
 from waltz.client.applying import calls
+from waltz.client.bulk import Bulk
 from waltz.client.partitions.client_partition import ClientPartition
 from waltz.client.partitions.waiting_calls_shell import WaitingCalls
 from waltz.connections import sources_shell
@@ -68,6 +69,13 @@ def _sampling_when_sent(submit: Callable[..., None]) -> Callable[..., None]:
         submit(self, submissions, now)
 
     return submitted
+
+
+def _on_what_is_applied(_: Callable[..., Any]) -> Callable[..., Any]:
+    def columns(self: Any, rows: Any, mark: Any) -> Any:
+        return self.rows.columns(rows, mark)
+
+    return columns
 
 
 def _claiming_always(_: Callable[..., bool]) -> Callable[..., bool]:
@@ -278,6 +286,14 @@ CLIENT_BUGS: Final = (
         workloads=("slow_consumer",),
         plans=("none",),
         caught=Scene(1, "slow_consumer", "none"),
+    ),
+    Bug(
+        name="rows that depend on a state have their locks compared with a later one",
+        breaks="I7 locks",
+        patches=(Patch(Bulk, "columns", _on_what_is_applied),),
+        workloads=("bulk",),
+        plans=("none",),
+        caught=Scene(18, "bulk", "none"),
     ),
     Bug(
         name="two clients may get one ID",

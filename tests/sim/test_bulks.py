@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from waltz.client.bulk import lock_hashes
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import ClientClosedError, SubmitCancelledError
-from waltz.sim.applications.application import Application
+from waltz.sim.applications.application import LOCK_NAME, Application
 from waltz.sim.applications.bulks import ROWS_MAX, BulkCall
 from waltz.sim.applications.workloads import ClientPlan
 from waltz.sim.judges.history import ContextVerdict, FedRecord, History
@@ -27,15 +28,27 @@ class Log:
     """Takes rows and says where they are, `shift` beside the truth; or raises."""
 
     def __init__(
-        self, user: Application, *, shift: int = 0, error: Exception | None = None
+        self,
+        user: Application,
+        *,
+        shift: int = 0,
+        error: Exception | None = None,
+        refuses: bool = False,
     ) -> None:
         self.user = user
         self.shift = shift
         self.error = error
+        self.refuses = refuses
+        self.columns: dict[str, Any] = {}
 
-    async def append_many(self, partition_id: PartitionId, data: list[bytes], **_: Any) -> Any:
+    async def append_many(
+        self, partition_id: PartitionId, data: list[bytes], **columns: Any
+    ) -> Any:
+        self.columns = columns
         if self.error is not None:
             raise self.error
+        if self.refuses:
+            return np.full(len(data), -1)
         for each in data:
             mark = TransactionId(self.user.get_client_high_water_mark(partition_id) + 1)
             self.user.take(partition_id, FedRecord(mark, REQUEST, 0, each))
@@ -66,7 +79,7 @@ def test_equal_seeds_write_equal_rows_and_no_more_than_are_left(seed: int) -> No
         ((_, data),) = one.history.submissions[number].written
         payload = Payload.decode(data)
         assert payload is not None
-        assert (payload.context, payload.write_locks) == (number, ())
+        assert payload.context == number
 
 
 def test_what_is_returned_is_looked_up_in_what_was_applied() -> None:
@@ -77,6 +90,31 @@ def test_what_is_returned_is_looked_up_in_what_was_applied() -> None:
     liar = application()
     called(BulkCall(Random(1), liar, 1, PLAN, 9), Log(liar, shift=1))
     assert "was reported as transaction 1 of partition 0" in liar.errors[0]
+
+
+def test_rows_that_depend_on_a_state_tell_it_to_the_judge_and_end_unwritten_if_refused() -> None:
+    kinds = set()
+    for seed in range(9):
+        user = application()
+        bulk = BulkCall(Random(seed), user, 1, PLAN, 9)
+        log = Log(user, refuses=True)
+        called(bulk, log)
+        payloads = [
+            Payload.decode(data)
+            for each in user.history.submissions.values()
+            for _, data in each.written
+        ]
+        depends = "locks_as_of" in log.columns
+        kinds.add(depends)
+        if depends:
+            keys = [key for each in payloads if each is not None for key in each.write_locks]
+            assert lock_hashes(LOCK_NAME, keys).tolist() == log.columns["write_locks"].tolist()
+            assert {each.mark for each in payloads if each} == {log.columns["locks_as_of"]}
+            assert (verdicts(user), user.errors) == ({ContextVerdict.UNWRITTEN}, [])
+        else:
+            assert not any(each.write_locks for each in payloads if each is not None)
+            assert user.errors, "rows that depend on nothing are all in the log"
+    assert kinds == {False, True}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.client_shell import AsyncWaltzClient
@@ -38,6 +39,9 @@ class Draft:
 
 
 Compose = Callable[["Application", PartitionId], Draft | None]
+
+LOCK_NAME: Final = "key"
+"""The name of the locks that payloads list."""
 
 
 class Application(WaltzClientCallbacks):
@@ -170,9 +174,9 @@ class Intent(TransactionContext):
         self.submission.based_on.append(dict(self._application.history.shown))
         builder.set_header(self._header)
         builder.set_data(data)
-        builder.set_write_locks(PartitionLocalLock("key", key) for key in draft.write_locks)
-        builder.set_read_locks(PartitionLocalLock("key", key) for key in draft.read_locks)
-        builder.set_append_locks(PartitionLocalLock("key", key) for key in draft.append_locks)
+        builder.set_write_locks(PartitionLocalLock(LOCK_NAME, key) for key in draft.write_locks)
+        builder.set_read_locks(PartitionLocalLock(LOCK_NAME, key) for key in draft.read_locks)
+        builder.set_append_locks(PartitionLocalLock(LOCK_NAME, key) for key in draft.append_locks)
         return True
 
     def on_completion(self, result: bool) -> None:

@@ -6,25 +6,31 @@ Owns how each of their transactions ends in the history. Uses only the public na
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from waltz.arrays import np
 from waltz.client.bulk import lock_hashes
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.errors import WaltzError
-from waltz.sim.applications.application import Application
+from waltz.sim.applications.application import LOCK_NAME, Application
 from waltz.sim.applications.workloads import KEYS, ClientPlan, draw_timeout
 from waltz.sim.judges.history import ContextVerdict
 from waltz.sim.judges.payload import Payload
 from waltz.sim.loop import PROCESS
-from waltz.types import PartitionId
+from waltz.types import NOTHING, PartitionId, TransactionId
 
 ROWS_MAX: Final = 12
 """Transactions of one call."""
 
-LOCK_NAME: Final = "row"
-"""The name of rows' locks. Payloads of rows do not list them: rows are sent again unchanged, on any
-state."""
+BLIND_LOCK_NAME: Final = "row"
+"""The name of the locks of rows that are sent again unchanged, on any state. Payloads do not list
+these locks: nothing depends on them."""
+
+
+STATE_AGE_MAX: Final = 5
+"""The state that rows depend on is less than this number of transactions old."""
 
 
 class BulkCall:
@@ -45,27 +51,41 @@ class BulkCall:
         self._timeout_seconds = draw_timeout(random, plan)
         history = application.history
         self.numbers = [history.submit(application.name, self._partition_id) for _ in range(count)]
-        self._data: list[bytes] = []
-        for number in self.numbers:
-            padding = random.randbytes(random.randrange(plan.padding_bytes_max + 1))
-            data = Payload(number, 1, padding=padding).encode()
-            history.submissions[number].written.append((header, data))
-            self._data.append(data)
+        paddings = [
+            random.randbytes(random.randrange(plan.padding_bytes_max + 1)) for _ in self.numbers
+        ]
         self._headers = [header] * count
         keys = [random.randrange(KEYS * count) for _ in range(count)]
-        self._locks = lock_hashes(LOCK_NAME, keys) if random.random() < 0.5 else None
+        is_locked = random.random() < 0.5
+        # Not drawn, so that a seed from before this distinction draws what it did.
+        depends_on_state = is_locked and self.numbers[0] % 2 == 1
+        age = self.numbers[0] % STATE_AGE_MAX
+        mark = max(NOTHING, TransactionId(application.applied_through(self._partition_id) - age))
+        self._columns: dict[str, Any] = {}
+        if is_locked:
+            name = LOCK_NAME if depends_on_state else BLIND_LOCK_NAME
+            self._columns["write_locks"] = lock_hashes(name, keys)
+        if depends_on_state:
+            self._columns["locks_as_of"] = mark
+        self._data: list[bytes] = []
+        for number, key, padding in zip(self.numbers, keys, paddings, strict=True):
+            payload = Payload(number, 1, padding=padding)
+            if depends_on_state:
+                payload = replace(payload, mark=mark, write_locks=(key,))
+            data = payload.encode()
+            history.submissions[number].written.append((header, data))
+            self._data.append(data)
         application.note("submit_many", application.name, self.numbers[0], count)
 
     async def append(self, client: AsyncWaltzClient) -> None:
         """Call, and return once it has ended, however."""
-        columns = {} if self._locks is None else {"write_locks": self._locks}
         try:
             ids = await client.append_many(
                 self._partition_id,
                 self._data,
                 timeout_seconds=self._timeout_seconds,
                 headers=self._headers,
-                **columns,
+                **self._columns,
             )
         except WaltzError as error:
             self._end(
@@ -77,11 +97,14 @@ class BulkCall:
                 self._end(ContextVerdict.FAILED, "cancelled")
             raise
         else:
-            self._end(ContextVerdict.COMMITTED)
+            written = ids != NOTHING
+            self._end(ContextVerdict.COMMITTED, rows=written)
+            if "locks_as_of" in self._columns:
+                self._end(ContextVerdict.UNWRITTEN, "refused", rows=~written)
             self._look_up(ids.tolist())
 
-    def _end(self, verdict: ContextVerdict, text: str = "") -> None:
-        for number in self.numbers:
+    def _end(self, verdict: ContextVerdict, text: str = "", rows: Any = ...) -> None:
+        for number in np.array(self.numbers)[rows].tolist():
             self._application.note("end", number, verdict.name, text)
             self._application.history.end(number, verdict, text)
 
@@ -91,6 +114,8 @@ class BulkCall:
         feed = application.history.feed(application.name, self._partition_id)
         applied: dict[int, bytes] = {fed.transaction_id: fed.data for fed in feed}
         for number, data, transaction_id in zip(self.numbers, self._data, ids, strict=True):
+            if transaction_id == NOTHING and "locks_as_of" in self._columns:
+                continue
             if applied.get(transaction_id) != data:
                 application.errors.append(
                     f"context {number} was reported as transaction {transaction_id} of partition"
