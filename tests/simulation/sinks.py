@@ -70,6 +70,8 @@ WORK_SECONDS: Final = 1.0
 
 RUN_SECONDS_MAX: Final = 1_000.0
 
+LOCKS: Final = pa.list_(pa.struct([("name", pa.string()), ("id", pa.int64())]))
+
 Row = tuple[int, int, bytes]
 
 
@@ -138,6 +140,9 @@ class _Client:
 
     def set_partitions(self, partitions: set[int]) -> None:
         on_the_loop(lambda: self._client.set_partitions(partitions))
+
+    def append_many(self, *arguments: Any, **columns: Any) -> Any:
+        return on_the_loop(lambda: self._client.append_many(*arguments, **columns))
 
     def submit(self, context: Any) -> None:
         on_the_loop(lambda: self._client.submit(context))
@@ -330,7 +335,7 @@ class SinkRun:
 
         access = SinkAccess("simulated", open_client=open_client, open_notes=open_notes)  # type: ignore[arg-type]
         identity = TaskIdentity("sink", batch, task, "run")
-        baton = Baton(lambda: write_rows(access, identity, _arrow(rows)))
+        baton = Baton(lambda: write_rows(access, identity, _arrow(rows, random)))
         self._batons.append(baton)
         written: TaskRows = await baton.run()
         if written.appended + written.found != len(rows):
@@ -397,15 +402,22 @@ def _virtual(loop: SimulatedLoop) -> Iterator[None]:
         yield
 
 
-def _arrow(rows: list[Row]) -> Iterator[Any]:
-    partitions, headers, data = zip(*rows, strict=True)
-    yield pa.RecordBatch.from_pydict(
-        {
+def _arrow(rows: list[Row], random: Random) -> Iterator[Any]:
+    """Yield the rows in batches. A batch with a lock of its own, which nothing else has, is written
+    row by row, and the others as columns; another attempt may do the other."""
+    start = 0
+    while start < len(rows):
+        end = start + random.randint(1, ROWS_MAX)
+        partitions, headers, data = zip(*rows[start:end], strict=True)
+        columns = {
             "partition": pa.array(partitions, pa.int32()),
             "header": pa.array(headers, pa.int32()),
             "data": pa.array(data, pa.binary()),
         }
-    )
+        if random.random() < 0.3:
+            columns["append_locks"] = pa.array([[{"name": "row", "id": 0}]] * len(data), LOCKS)
+        yield pa.RecordBatch.from_pydict(columns)
+        start = end
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

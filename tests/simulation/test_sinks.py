@@ -14,7 +14,7 @@ import pytest
 from proofs.bugs.bug import Bug, Scene
 from proofs.patches import Patch
 from tests.shares import one_in
-from tests.simulation.sinks import SinkRun, main
+from tests.simulation.sinks import SinkRun, _Client, main
 from waltz.client import notes_shell as notes_shell
 from waltz.host import ANY_VERSION
 from waltz.sim.faults.plans import PLANS
@@ -83,8 +83,8 @@ def _beginning_late(join: Callable[..., bytes]) -> Callable[..., bytes]:
 def _locking_alone(lock: Callable[..., Any]) -> Callable[..., Any]:
     """Each attempt has a lock of its own for a row."""
 
-    def locked(self: Any, key: Any) -> Any:
-        return lock(self, (key[0], key[1] + bytes(str(self.client_id), "ascii")))
+    def locked(self: Any, digests: Any) -> Any:
+        return lock(self, [each + bytes(str(self.client_id), "ascii") for each in digests])
 
     return locked
 
@@ -93,8 +93,16 @@ def _trusting_the_first_look(_: Callable[..., bool]) -> Callable[..., bool]:
     return lambda self, client_id: client_id in self._attempts
 
 
-def _one_of_each(_: Callable[..., bool]) -> Callable[..., bool]:
-    return lambda self, row: self.error is None and self._logged[row.key] == 0
+def _one_of_each(is_logged: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda self, key, rank: is_logged(self, key, 0)
+
+
+def _on_the_present_state(append_many: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: Any, partition_id: int, *data: Any, **columns: Any) -> Any:
+        columns["locks_as_of"] = self.get_high_water_mark(partition_id)
+        return append_many(self, partition_id, *data, **columns)
+
+    return appended
 
 
 def _written_blindly(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,13 +138,17 @@ SINK_BUGS = (
     bug("an attempt follows the log from where it began", Patch(sink, "join", _beginning_late)),
     bug(
         "each attempt has a lock of its own for a row",
-        Patch(LoggedRows, "row_lock", _locking_alone),
+        Patch(LoggedRows, "_lock_numbers", _locking_alone),
     ),
     bug(
         "the note is not read again when somebody unknown appends",
         Patch(LoggedRows, "_is_attempt", _trusting_the_first_look),
     ),
-    bug("rows with the same content count as one", Patch(LoggedRows, "wants", _one_of_each)),
+    bug("rows with the same content count as one", Patch(LoggedRows, "is_logged", _one_of_each)),
+    bug(
+        "rows are appended as of a later state than was looked at",
+        Patch(_Client, "append_many", _on_the_present_state),
+    ),
     bug(
         "a note is written whoever has changed it since",
         Patch(notes_shell, "_change", _written_blindly),

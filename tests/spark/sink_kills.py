@@ -35,6 +35,7 @@ from waltz.spark.sink_progress import TaskIdentity
 TASKS = 2
 ROWS = 300
 ATTEMPT_SECONDS_MAX = 600.0
+LOCKS = pa.list_(pa.struct([("name", pa.string()), ("id", pa.int64())]))
 Row = tuple[int, int, bytes]
 
 
@@ -48,20 +49,24 @@ def rows_of(batch: int, task: int) -> list[Row]:
 
 
 def attempt(coordinator: str, batch: int, task: int, number: int) -> None:
-    """One attempt; the order of the rows is its own. Exits with 3 if a later batch has begun."""
+    """One attempt; the order of the rows is its own, and which are written row by row: those with
+    locks. Exits with 3 if a later batch has begun."""
     rows = rows_of(batch, task)
-    random.Random(number).shuffle(rows)
+    drawn = random.Random(number)
+    drawn.shuffle(rows)
 
     def batches() -> Iterator[Any]:
         for start in range(0, len(rows), 50):
             partitions, headers, data = zip(*rows[start : start + 50], strict=True)
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "partition": pa.array(partitions, pa.int32()),
-                    "header": pa.array(headers, pa.int32()),
-                    "data": pa.array(data, pa.binary()),
-                }
-            )
+            columns = {
+                "partition": pa.array(partitions, pa.int32()),
+                "header": pa.array(headers, pa.int32()),
+                "data": pa.array(data, pa.binary()),
+            }
+            if drawn.random() < 0.3:
+                locks = [[{"name": "row", "id": number}]] * len(data)
+                columns["append_locks"] = pa.array(locks, LOCKS)
+            yield pa.RecordBatch.from_pydict(columns)
             time.sleep(0.005)
 
     try:

@@ -19,7 +19,14 @@ from pyspark.sql.types import (
 
 from waltz import PartitionLocalLock
 from waltz.errors import ConfigurationError
-from waltz.spark.sink_rows import SinkRow, check_sink_schema, content_digest, sink_rows
+from waltz.spark.sink_rows import (
+    SinkRow,
+    check_sink_schema,
+    content_digest,
+    has_locks,
+    locked_rows,
+    sink_columns,
+)
 
 LOCKS = pa.list_(pa.struct([("name", pa.string()), ("id", pa.int64())]))
 
@@ -45,7 +52,8 @@ def check(columns: str) -> None:
 
 def rows(**columns: Any) -> list[SinkRow]:
     batch = pa.RecordBatch.from_pydict(columns)
-    return list(sink_rows(batch, partition_count=4, first_row=10))
+    found = sink_columns(batch, partition_count=4, first_row=10)
+    return list(locked_rows(batch, found, first_row=10))
 
 
 def test_two_columns_are_enough_and_all_may_come_in_any_order() -> None:
@@ -103,3 +111,43 @@ def test_a_lock_without_a_name_or_an_id_is_none(lock: Any) -> None:
 def test_content_is_told_apart() -> None:
     contents = [(0, b""), (1, b""), (-1, b""), (0, b"\0"), (0, b"a"), (2**31 - 1, b"a")]
     assert len({content_digest(*each) for each in contents}) == len(contents)
+
+
+LOCK = {"name": "a", "id": 1}
+
+
+@pytest.mark.parametrize(
+    ("locks", "has"),
+    [([None, None], False), ([[], None], False), ([None, [LOCK]], True), ([[None], []], True)],
+)
+def test_a_batch_has_locks_if_a_row_of_it_has(locks: Any, has: bool) -> None:
+    plain = {"partition": pa.array([0, 0], pa.int32()), "data": pa.array([b"", b""])}
+    assert not has_locks(pa.RecordBatch.from_pydict(plain))
+    for name in ("write_locks", "read_locks", "append_locks"):
+        batch = pa.RecordBatch.from_pydict({**plain, name: pa.array(locks, LOCKS)})
+        assert has_locks(batch) == has
+
+
+def test_columns_are_taken_apart_by_partition_in_their_order() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([2, 0, 2, 0, 2], pa.int32()),
+            "header": pa.array([1, None, 3, 4, 5], pa.int32()),
+            "data": pa.array(["a", "b", "c", "d", "\u00e4"]),
+        }
+    )
+    parts = sink_columns(batch, partition_count=4).of_each_partition()
+    assert [
+        (each.partition_ids.tolist(), each.headers.tolist(), each.data, len(each)) for each in parts
+    ] == [([0, 0], [0, 4], [b"b", b"d"], 2), ([2, 2, 2], [1, 3, 5], [b"a", b"c", b"\xc3\xa4"], 3)]
+
+
+def test_the_first_row_that_cannot_be_written_is_named() -> None:
+    good = {"partition": pa.array([0] * 4, pa.int32()), "data": pa.array([b""] * 4)}
+    for column, value, fault in (
+        ("partition", pa.array([0, 1, 4, -1], pa.int32()), "row 12 .*: partition is 4; .* 0 to 3"),
+        ("partition", pa.array([0, None, 9, None], pa.int32()), "row 11 .*: partition is null"),
+        ("data", pa.array([b"", b"", b"", None]), "row 13 .*: data is null"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^WALTZ-1008 {fault}"):
+            rows(**{**good, column: value})

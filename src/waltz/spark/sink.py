@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+import numpy as np
+
 import waltz
 from waltz import ClusterNotes, WaltzClient, WaltzClientCallbacks
 from waltz.errors import ConfigurationError, OperationTimeoutError, VersionConflictError
@@ -32,7 +34,14 @@ from waltz.spark.sink_progress import (
     tasks_beyond,
     with_task,
 )
-from waltz.spark.sink_rows import SinkRow, content_digest, sink_rows
+from waltz.spark.sink_rows import (
+    SinkColumns,
+    SinkRow,
+    content_digest,
+    has_locks,
+    locked_rows,
+    sink_columns,
+)
 from waltz.spark.sink_state import (
     PROGRESS_SECONDS_MAX,
     LoggedRows,
@@ -146,9 +155,7 @@ def write_rows(access: SinkAccess, identity: TaskIdentity, batches: Iterable[Any
             try:
                 number = 0
                 for batch in _all(first, waiting):
-                    count = client.partition_count
-                    for row in sink_rows(batch, partition_count=count, first_row=number):
-                        task.submit(row)
+                    task.write(batch, number)
                     number += len(batch)
                 return task.finish()
             except VersionConflictError:
@@ -188,6 +195,8 @@ class _Task:
         self._wanted: Counter[RowKey] = Counter()
         self._active: set[int] = set()
         self._is_first = True
+        self._has_contexts = False
+        """Whether any row may be under way."""
 
     def join(self) -> None:
         """Make this attempt known before it writes. Raises as `sink_progress.join`."""
@@ -218,8 +227,10 @@ class _Task:
         }
 
     def _follow(self, partition_ids: Iterable[int]) -> None:
-        """Follow these partitions, and wait until their present content is known here."""
+        """Follow these partitions as well, and wait until their present content is known here."""
         new = set(partition_ids) - self._active
+        if not new:
+            return
         self._active |= new
         self._client.set_partitions(self._active)
         targets = {each: self._client.get_high_water_mark(each) for each in new}
@@ -230,15 +241,74 @@ class _Task:
             "the log up to its end",
         )
 
-    def submit(self, row: SinkRow) -> None:
+    def write(self, batch: Any, first_row: int) -> None:
+        """Write the rows of an Arrow record batch. Those without locks of their own are in the log
+        then; the others may be under way. Raises as `write_rows`."""
+        count = self._client.partition_count
+        columns = sink_columns(batch, partition_count=count, first_row=first_row)
+        if has_locks(batch):
+            self._has_contexts = True
+            for row in locked_rows(batch, columns, first_row=first_row):
+                self._submit(row)
+            return
+        self._flush()  # rows come into the log in their order
+        self._follow(np.unique(columns.partition_ids).tolist())
+        for part in columns.of_each_partition():
+            self._append(part)
+
+    def _append(self, rows: SinkColumns) -> None:
+        """Append rows for one partition, and return once all are in the log.
+
+        They are sent as columns, each once for a state that was looked at; those that are not in
+        the log then are looked for in the state that beat them.
+        """
+        client, state = self._client, self.state
+        partition_id = int(rows.partition_ids[0])
+        digests = [*map(content_digest, rows.headers.tolist(), rows.data)]
+        locks = state.row_locks(digests)
+        keys = [(partition_id, digest) for digest in digests]
+        ranks = [self._rank(key) for key in keys]
+        left = [*range(len(rows))]
+        deadline = time.monotonic() + PROGRESS_SECONDS_MAX
+        while left:
+            state.check()
+            # Sampled first: the state that is looked at is that of the mark, or newer.
+            mark = client.client_high_water_mark(partition_id)
+            now, later = state.choose(keys, ranks, left)
+            if not now:
+                return
+            try:
+                ids = client.append_many(
+                    partition_id,
+                    [rows.data[row] for row in now],
+                    headers=rows.headers[now],
+                    write_locks=locks[now],
+                    locks_as_of=mark,
+                    timeout_seconds=PROGRESS_SECONDS_MAX,
+                ).tolist()
+            except OperationTimeoutError:
+                raise no_progress(self._identity, "rows on their way") from None
+            written = [row for row, at in zip(now, ids, strict=True) if at != waltz.NOTHING]
+            state.note_appended(keys[row] for row in written)
+            if written:
+                deadline = time.monotonic() + PROGRESS_SECONDS_MAX
+            elif time.monotonic() >= deadline:
+                raise no_progress(self._identity, "the log to take a row")
+            left = sorted({*now, *later}.difference(written))
+
+    def _rank(self, key: RowKey) -> int:
+        """Return the number of rows with this key that have come before."""
+        rank = self._wanted[key]
+        self._wanted[key] = rank + 1
+        return rank
+
+    def _submit(self, row: SinkRow) -> None:
         """Submit one row. Raises the error that stopped the task, and as `submit`."""
         state = self.state
         state.check()
-        if row.partition_id not in self._active:
-            self._follow([row.partition_id])
+        self._follow([row.partition_id])
         key = row.partition_id, content_digest(row.header, row.data)
-        rank = self._wanted[key]
-        self._wanted[key] += 1
+        rank = self._rank(key)
         if state.pending(key) is not None:
             # With two rows of one content under way it could not be told which one is in the log.
             self._wait(lambda: state.pending(key) is None, "a row with the same content")
@@ -268,6 +338,10 @@ class _Task:
         return TaskRows(self.state.appended, self.state.found)
 
     def _flush(self) -> None:
+        """Return once no row is under way."""
+        if not self._has_contexts:
+            return
+
         def flushed() -> bool:
             with contextlib.suppress(OperationTimeoutError):
                 self._client.flush(POLL_SECONDS)
@@ -275,6 +349,7 @@ class _Task:
             return self.state.error is not None
 
         self._wait(flushed, "rows on their way")
+        self._has_contexts = False
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait as long as there is progress. Raises UnavailableError; the error that stopped the

@@ -5,11 +5,14 @@ Pure: a schema or a batch in, values or an error that names the column out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -40,6 +43,9 @@ DIGEST_BYTES: Final = 16
 
 _HEADER: Final = 4
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 @dataclass(frozen=True, slots=True)
 class SinkRow:
@@ -53,11 +59,29 @@ class SinkRow:
     append_locks: tuple[PartitionLocalLock, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Appends without locks of their own, an entry per append in each column."""
+
+    partition_ids: NDArray[np.int32]
+    headers: NDArray[np.int32]
+    data: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def of_each_partition(self) -> Iterator[SinkColumns]:
+        """Yield the appends to each partition, in their order."""
+        for partition_id in np.unique(self.partition_ids):
+            rows = np.flatnonzero(self.partition_ids == partition_id)
+            data = [self.data[row] for row in rows.tolist()]
+            yield SinkColumns(self.partition_ids[rows], self.headers[rows], data)
+
+
 def content_digest(header: int, data: bytes) -> bytes:
     """Return a digest that identifies the content of a transaction, 16 bytes."""
-    digest = blake2b(header.to_bytes(_HEADER, "big", signed=True), digest_size=DIGEST_BYTES)
-    digest.update(data)
-    return digest.digest()
+    head = header.to_bytes(_HEADER, "big", signed=True)
+    return blake2b(head + data, digest_size=DIGEST_BYTES).digest()
 
 
 def check_sink_schema(schema: StructType) -> None:
@@ -82,35 +106,61 @@ def check_sink_schema(schema: StructType) -> None:
             )
 
 
-def sink_rows(batch: Any, *, partition_count: int, first_row: int = 0) -> Iterator[SinkRow]:
-    """Yield the rows of an Arrow record batch in order; `first_row` is the number of its first one.
+def sink_columns(batch: Any, *, partition_count: int, first_row: int = 0) -> SinkColumns:
+    """Return the rows of an Arrow record batch without their locks; `first_row` is the number of
+    the first one.
 
     Raises ConfigurationError, naming column and row: a null where a value is required, a partition
-    that does not exist, an invalid lock.
+    that does not exist.
     """
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    absent = [None] * len(batch)
-    rows = zip(
-        *(columns.get(name, absent) for name in ("partition", "header", "data", *LOCK_COLUMNS)),
-        strict=True,
-    )
-    for number, (partition, header, data, *locks) in enumerate(rows, first_row):
-        if partition is None or data is None:
-            name = "partition" if partition is None else "data"
+    for name in REQUIRED:
+        column = batch.column(name)
+        if column.null_count:
+            number = first_row + column.is_null().index(True).as_py()
             raise ConfigurationError(
                 f"{INVALID_ROW} row {number} of the task: {name} is null; expected a value"
             )
-        if not 0 <= partition < partition_count:
-            raise ConfigurationError(
-                f"{INVALID_ROW} row {number} of the task: partition is {partition}; the cluster has"
-                f" partitions 0 to {partition_count - 1}"
-            )
-        yield SinkRow(
-            partition,
-            0 if header is None else header,
-            data.encode() if isinstance(data, str) else bytes(data),
-            *(_locks(number, name, each) for name, each in zip(LOCK_COLUMNS, locks, strict=True)),
+    partition_ids = batch.column("partition").to_numpy()
+    is_missing = (partition_ids < 0) | (partition_ids >= partition_count)
+    if is_missing.any():
+        row = int(is_missing.argmax())
+        raise ConfigurationError(
+            f"{INVALID_ROW} row {first_row + row} of the task: partition is {partition_ids[row]};"
+            f" the cluster has partitions 0 to {partition_count - 1}"
         )
+    headers = np.zeros(len(batch), np.int32)
+    if "header" in batch.schema.names:
+        headers = batch.column("header").fill_null(0).to_numpy()
+    return SinkColumns(partition_ids, headers, batch.column("data").cast(pa.binary()).to_pylist())
+
+
+def has_locks(batch: Any) -> bool:
+    """Return whether any row of an Arrow record batch has locks of its own."""
+    return any(
+        pc.any(pc.list_value_length(batch.column(name)).fill_null(0).cast(pa.bool_())).as_py()
+        for name in LOCK_COLUMNS
+        if name in batch.schema.names
+    )
+
+
+def locked_rows(batch: Any, columns: SinkColumns, *, first_row: int = 0) -> Iterator[SinkRow]:
+    """Yield the rows of an Arrow record batch in order with their locks; `columns` has the rest.
+
+    Raises ConfigurationError, naming column and row: an invalid lock.
+    """
+    names = [name for name in LOCK_COLUMNS if name in batch.schema.names]
+    given = {name: batch.column(name).to_pylist() for name in names}
+    absent = [None] * len(batch)
+    rows = zip(
+        columns.partition_ids.tolist(),
+        columns.headers.tolist(),
+        columns.data,
+        *(given.get(name, absent) for name in LOCK_COLUMNS),
+        strict=True,
+    )
+    for number, (partition_id, header, data, *locks) in enumerate(rows, first_row):
+        found = (_locks(number, name, each) for name, each in zip(LOCK_COLUMNS, locks, strict=True))
+        yield SinkRow(partition_id, header, data, *found)
 
 
 def _locks(

@@ -11,9 +11,11 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
 
 import waltz
 from waltz import (
@@ -29,6 +31,9 @@ from waltz.spark.codes import LOCK_REFUSED, UNAVAILABLE
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current
 from waltz.spark.sink_rows import SinkRow, content_digest
 from waltz.types import ClientId, PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROW_LOCK: Final = "waltz.spark.row"
 
@@ -84,7 +89,11 @@ class LoggedRows(WaltzClientCallbacks):
     def wants(self, row: RowContext) -> bool:
         """Return whether the row is still to be written: not if as many rows of its content are in
         the log already."""
-        return self.error is None and self._logged[row.key] <= row.rank
+        return self.error is None and not self.is_logged(row.key, row.rank)
+
+    def is_logged(self, key: RowKey, rank: int) -> bool:
+        """Return whether a row is in the log before which there were `rank` with this key."""
+        return self._logged[key] > rank
 
     def pending(self, key: RowKey) -> RowContext | None:
         """Return the row with this content that is on its way, if there is one."""
@@ -110,10 +119,47 @@ class LoggedRows(WaltzClientCallbacks):
                 return f"transaction {self._earlier[key]} of partition {key[0]}"
         return None
 
+    def choose(
+        self, keys: Sequence[RowKey], ranks: Sequence[int], rows: Iterable[int]
+    ) -> tuple[list[int], list[int]]:
+        """Return those of `rows` that are to be written now, and those to be looked at later, for
+        they have the same content as one of the first; the others are in the log. Each is an index
+        of `keys` and `ranks`."""
+        now: list[int] = []
+        later: list[int] = []
+        chosen: set[RowKey] = set()
+        found = 0
+        for row in rows:
+            key = keys[row]
+            if key in chosen:
+                later.append(row)
+            elif self.is_logged(key, ranks[row]):
+                found += 1
+            else:
+                chosen.add(key)
+                now.append(row)
+        self.found += found
+        return now, later
+
+    def note_appended(self, keys: Iterable[RowKey]) -> None:
+        """Rows with these keys were appended by this attempt."""
+        with self.changed:
+            for key in keys:
+                self._logged[key] += 1
+                self.appended += 1
+
     def row_lock(self, key: RowKey) -> PartitionLocalLock:
         """Return the lock of a row, which all attempts of the task compute alike."""
-        number = int.from_bytes(sha256(self._lock_seed + key[1]).digest()[:8], "big", signed=True)
-        return PartitionLocalLock(ROW_LOCK, number)
+        return PartitionLocalLock(ROW_LOCK, int(self._lock_numbers([key[1]])[0]))
+
+    def row_locks(self, digests: Sequence[bytes]) -> NDArray[np.int32]:
+        """Return the hashes of the locks of rows, by the digests of their contents."""
+        return waltz.lock_hashes(ROW_LOCK, self._lock_numbers(digests))
+
+    def _lock_numbers(self, digests: Sequence[bytes]) -> NDArray[np.int64]:
+        seed = self._lock_seed
+        numbers = b"".join([sha256(seed + each).digest()[:8] for each in digests])
+        return np.frombuffer(numbers, ">i8").astype(np.int64)
 
     def refuse(
         self, context: RowContext, transaction_id: TransactionId, lock: PartitionLocalLock
