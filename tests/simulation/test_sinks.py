@@ -20,7 +20,7 @@ from waltz.host import ANY_VERSION
 from waltz.sim.faults.plans import PLANS
 from waltz.spark import sink
 from waltz.spark.sink_progress import TaskProgress, current
-from waltz.spark.sink_state import LoggedRows
+from waltz.spark.sink_state import LoggedRows, RowLocks
 
 SEEDS = range(2)
 SEEDS_MAX = 40
@@ -81,10 +81,11 @@ def _beginning_late(join: Callable[..., bytes]) -> Callable[..., bytes]:
 
 
 def _locking_alone(lock: Callable[..., Any]) -> Callable[..., Any]:
-    """Each attempt has a lock of its own for a row."""
+    """Each attempt has locks of its own for its rows."""
 
     def locked(self: Any, digests: Any) -> Any:
-        return lock(self, [each + bytes(str(self.client_id), "ascii") for each in digests])
+        own = id(self).to_bytes(8)
+        return lock(self, [each + own for each in digests])
 
     return locked
 
@@ -138,7 +139,7 @@ SINK_BUGS = (
     bug("an attempt follows the log from where it began", Patch(sink, "join", _beginning_late)),
     bug(
         "each attempt has a lock of its own for a row",
-        Patch(LoggedRows, "_lock_numbers", _locking_alone),
+        Patch(RowLocks, "_numbers", _locking_alone),
     ),
     bug(
         "the note is not read again when somebody unknown appends",

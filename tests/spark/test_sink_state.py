@@ -8,12 +8,14 @@ from typing import cast
 from waltz import ClusterNotes, PartitionLocalLock, RequestId, Transaction
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress, join
 from waltz.spark.sink_rows import SinkRow, content_digest
-from waltz.spark.sink_state import LoggedRows, RowContext
+from waltz.spark.sink_state import ROW_LOCK, LoggedRows, RowContext, RowLocks
 from waltz.types import ClientId, Generation, PartitionId, TransactionId
 
 TASK = TaskIdentity("accounts", 0, 0, "run")
 OWN, EARLIER, LATER, STRANGER = (ClientId(number) for number in range(1, 5))
 MARKS = {PartitionId(0): TransactionId(9)}
+LOCK_NUMBERS = (-7539132497152182643, 5351352004805871812)
+"""Those of the contents `a` and `b`: an attempt of an earlier release has the same."""
 
 
 class OneNote:
@@ -117,9 +119,9 @@ def test_a_lock_is_refused_only_for_what_somebody_else_wrote_meanwhile() -> None
 
 
 def test_the_lock_of_a_row_is_the_same_for_all_attempts_and_for_nobody_else() -> None:
-    state = begun(OneNote())
-    key = 0, content_digest(0, b"a")
-    assert state.row_lock(key) == LoggedRows(TASK, cast(ClusterNotes, OneNote())).row_lock(key)
+    digests = [content_digest(0, b"a"), content_digest(0, b"b")]
+    ours = [RowLocks(TASK).lock(each) for each in digests]
+    assert ours == [PartitionLocalLock(ROW_LOCK, each) for each in LOCK_NUMBERS]
+    assert RowLocks(TASK).hashes(digests).tolist() == [each.hash for each in ours]
     others = [TaskIdentity("accounts", 0, 1, ""), TaskIdentity("accounts", 1, 0, "")]
-    locks = {LoggedRows(each, cast(ClusterNotes, OneNote())).row_lock(key) for each in others}
-    assert len(locks | {state.row_lock(key)}) == 3
+    assert len({RowLocks(each).lock(digests[0]) for each in others} | {ours[0]}) == 3

@@ -265,7 +265,7 @@ class _Task:
         client, state = self._client, self.state
         partition_id = int(rows.partition_ids[0])
         digests = [*map(content_digest, rows.headers.tolist(), rows.data)]
-        locks = state.row_locks(digests)
+        locks = state.locks.hashes(digests)
         keys = [(partition_id, digest) for digest in digests]
         ranks = [self._rank(key) for key in keys]
         left = [*range(len(rows))]

@@ -44,6 +44,26 @@ RowKey: TypeAlias = tuple[int, bytes]
 """Partition and digest of the content: rows that have both in common are interchangeable."""
 
 
+class RowLocks:
+    """The locks of a task's rows, which all attempts of the task compute alike."""
+
+    def __init__(self, identity: TaskIdentity) -> None:
+        self._seed = f"{identity.write_id}\0{identity.batch}\0{identity.task}".encode()
+
+    def lock(self, digest: bytes) -> PartitionLocalLock:
+        """Return the lock of a row whose content has that digest."""
+        return PartitionLocalLock(ROW_LOCK, int(self._numbers([digest])[0]))
+
+    def hashes(self, digests: Sequence[bytes]) -> NDArray[np.int32]:
+        """Return the hashes of the locks of rows, by the digests of their contents."""
+        return waltz.lock_hashes(ROW_LOCK, self._numbers(digests))
+
+    def _numbers(self, digests: Sequence[bytes]) -> NDArray[np.int64]:
+        seed = self._seed
+        numbers = b"".join([sha256(seed + each).digest()[:8] for each in digests])
+        return np.frombuffer(numbers, ">i8").astype(np.int64)
+
+
 class LoggedRows(WaltzClientCallbacks):
     """The rows of a task in the log, as far as it was followed; decides what may be written.
 
@@ -53,6 +73,7 @@ class LoggedRows(WaltzClientCallbacks):
     def __init__(self, identity: TaskIdentity, notes: ClusterNotes) -> None:
         self.identity = identity
         self.notes = notes
+        self.locks = RowLocks(identity)
         self.changed = threading.Condition()
         self.error: Exception | None = None
         self.appended = 0
@@ -67,7 +88,6 @@ class LoggedRows(WaltzClientCallbacks):
         self._pending: dict[RowKey, RowContext] = {}
         self.refusal: str | None = None
         """The text of the error, if a lock was refused."""
-        self._lock_seed = f"{identity.write_id}\0{identity.batch}\0{identity.task}".encode()
 
     def begin(self, client_id: ClientId, progress: TaskProgress) -> None:
         """Called before anything is followed."""
@@ -147,19 +167,6 @@ class LoggedRows(WaltzClientCallbacks):
             for key in keys:
                 self._logged[key] += 1
                 self.appended += 1
-
-    def row_lock(self, key: RowKey) -> PartitionLocalLock:
-        """Return the lock of a row, which all attempts of the task compute alike."""
-        return PartitionLocalLock(ROW_LOCK, int(self._lock_numbers([key[1]])[0]))
-
-    def row_locks(self, digests: Sequence[bytes]) -> NDArray[np.int32]:
-        """Return the hashes of the locks of rows, by the digests of their contents."""
-        return waltz.lock_hashes(ROW_LOCK, self._lock_numbers(digests))
-
-    def _lock_numbers(self, digests: Sequence[bytes]) -> NDArray[np.int64]:
-        seed = self._lock_seed
-        numbers = b"".join([sha256(seed + each).digest()[:8] for each in digests])
-        return np.frombuffer(numbers, ">i8").astype(np.int64)
 
     def refuse(
         self, context: RowContext, transaction_id: TransactionId, lock: PartitionLocalLock
@@ -278,7 +285,7 @@ class RowContext(TransactionContext):
         row = self.row
         builder.set_header(row.header)
         builder.set_data(row.data)
-        builder.set_write_locks((*row.write_locks, self._state.row_lock(self.key)))
+        builder.set_write_locks((*row.write_locks, self._state.locks.lock(self.key[1])))
         builder.set_read_locks(row.read_locks)
         builder.set_append_locks(row.append_locks)
         return True
