@@ -124,7 +124,7 @@ def test_each_row_is_in_the_log_once_and_where_it_says(
     assert len(server.log) - server.log.count(b"another") == sum(
         len(each.context.rows) for each in submissions if isinstance(each.context, ManyAppends)
     )
-    assert (server.appends.rows_out, server.appends.last_sent) == (0, None)
+    assert (server.appends.under_way.count, server.appends.last_sent) == (0, None)
 
 
 def sent(appends: BulkAppends, mark: int = -1, now: float = 0.0) -> list[int]:
@@ -179,7 +179,7 @@ def test_small_submissions_wait_for_each_other_while_one_is_under_way(
     for each in (many(10), many(9)):
         appends.add(each)
         sent(appends)
-    assert appends.rows_out == 10, "the second one is smaller than what is under way"
+    assert appends.under_way.count == 10, "the second one is smaller than what is under way"
     appends.add(many(1))
     assert sent(appends) == [9, 1]
     appends.add(many(19))

@@ -55,7 +55,8 @@ class InDictionary(MarkedCallbacks):
     def _change(
         self, partition_id: PartitionId, rest: Sequence[Transaction], expected: TransactionId
     ) -> bool:
-        if self.stored[partition_id] != StoredMark(expected, self._history_of(partition_id)):
+        history = self._progress_of(partition_id).history
+        if self.stored[partition_id] != StoredMark(expected, history):
             return False
         self._move(partition_id, rest[-1].transaction_id)
         self.applied += [each.transaction_id for each in rest]
@@ -70,6 +71,9 @@ class InDictionary(MarkedCallbacks):
 
     def _wanted_again(self, partition_id: PartitionId) -> Sequence[TransactionId]:
         return self.again
+
+    def _reads(self, transaction: Transaction) -> bool:
+        return self.wants_data(transaction)
 
     def _stays_parked(self, partition_id: PartitionId, number: TransactionId, text: str) -> None:
         self.notes.append(f"{number}: {text}")

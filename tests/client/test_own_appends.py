@@ -77,9 +77,9 @@ def test_contexts_and_rows_of_one_run_are_decided_together() -> None:
     assert len(own) == 0
     assert own.settle(TransactionId(14)) == []
     assert own.settle(TransactionId(15)) == [BulkApplied(bulk)]
-    assert own.committed_through(TransactionId(15)) == {12: first}
-    own.forget_through(TransactionId(15))
-    assert own.committed_through(TransactionId(99)) == {16: second}
+    assert own.committed.through(TransactionId(15)) == {12: first}
+    own.committed.forget_through(TransactionId(15))
+    assert own.committed.through(TransactionId(99)) == {16: second}
 
 
 def test_rows_that_have_come_fail_older_contexts_and_the_other_way_round() -> None:
@@ -184,7 +184,7 @@ def test_what_has_ended_is_not_told_of_and_nothing_is_left_after_the_end() -> No
     assert sent(own, context, bulk) == [1, 2, 3]
     assert context.claim_verdict()
     own.decide(fed(0, (ME, 1, 1)))
-    assert own.committed_through(TransactionId(0)) == {}
+    assert own.committed.through(TransactionId(0)) == {}
     own.lose_stream()
     own.close()
     assert (len(own), own.rows.bulks, own.last_sent) == (0, [], None)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -279,59 +280,19 @@ class AsyncWaltzClient(ClientFacts):
         engine = self._engine
         engine.check_waits("wait_until_applied")
         if token is not None:
-            return await self._wait_for_token(token, partitions, timeout_seconds)
+            return await _wait_for_token(engine, token, partitions, timeout_seconds)
         chosen = self.active_partitions() if partitions is None else partitions
         runners = [engine.runner(number) for number in dict.fromkeys(chosen)]
         marks: dict[PartitionId, TransactionId] = {}
 
         async def wait(runner: PartitionRunner) -> None:
-            asking = self._mark_not_before_applied(runner, timeout_seconds)
+            asking = _mark_not_before_applied(engine, runner, timeout_seconds)
             mark = await runner.waiting.unless_ended(asking)
             marks[runner.partition_id] = mark
             await runner.waiting.applied(mark)
 
         await _wait_in_time(runners, wait, marks, timeout_seconds)
         return dict(sorted(marks.items()))
-
-    async def _wait_for_token(
-        self,
-        token: ConsistencyToken,
-        partitions: Collection[int] | None,
-        timeout_seconds: float | None,
-    ) -> dict[PartitionId, TransactionId]:
-        if partitions is not None:
-            raise LocalProtocolError("`token` names its partitions: leave out `partitions`")
-        engine, marks = self._engine, dict(token.marks)
-        runners = [engine.runner(number) for number in marks]
-        engine.check_token(token)
-        await _wait_in_time(
-            runners,
-            lambda runner: runner.waiting.applied(marks[runner.partition_id]),
-            marks,
-            timeout_seconds,
-        )
-        # The log may have been restored meanwhile: then other transactions have these numbers now.
-        engine.check_token(token)
-        return marks
-
-    async def _mark_not_before_applied(
-        self, runner: PartitionRunner, timeout_seconds: float | None
-    ) -> TransactionId:
-        """Ask, for as long as the caller has, until a server answers that knows the log at least as
-        far as it has been applied here: one that does not has lost the partition, or this client is
-        ahead of the log, which ends the partition."""
-        await runner.waiting.applied(NOTHING)  # from then on it is known how far that is
-        applied = runner.application.high_water_mark
-        while True:
-            try:
-                mark = await self.get_high_water_mark(runner.partition_id, timeout_seconds)
-            except OperationTimeoutError:
-                if timeout_seconds is not None:
-                    raise
-            else:
-                if mark >= applied:
-                    return mark
-                await asyncio.sleep(OLD_MARK_RETRY_SECONDS)
 
     async def outcome(
         self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
@@ -379,11 +340,8 @@ class AsyncWaltzClient(ClientFacts):
         engine.check_loop()
         engine.check_partition(partition_id)
         engine.check_open()
-        times = self._times()
-        try:
+        async with _log_times(engine, self.options, self._open_coordinator) as times:
             return await times.time_of(partition_id, transaction_id)
-        finally:
-            await times.close()
 
     async def transaction_at(self, partition_id: int, moment: datetime) -> TransactionAt:
         """Return the place of a time, which has a time zone, in a partition's log: the transactions
@@ -395,23 +353,9 @@ class AsyncWaltzClient(ClientFacts):
         LocalProtocolError: the time has no time zone.
         """
         mark = await self.get_high_water_mark(partition_id)
-        times = self._times()
-        try:
-            marks = {PartitionId(partition_id): mark}
-            return (await times.transactions_at(moment, marks))[PartitionId(partition_id)]
-        finally:
-            await times.close()
-
-    def _times(self) -> AsyncLogTimes:
-        # Only a client that is asked for times talks to storage nodes.
-        from waltz.operators.log_times_shell import AsyncLogTimes
-
-        return AsyncLogTimes(
-            self._engine.host,
-            self.options.root,
-            servers=self.options.servers,
-            open_coordinator=self._open_coordinator,
-        )
+        number = PartitionId(partition_id)
+        async with _log_times(self._engine, self.options, self._open_coordinator) as times:
+            return (await times.transactions_at(moment, {number: mark}))[number]
 
     # Changes
 
@@ -602,6 +546,64 @@ class AsyncWaltzClient(ClientFacts):
                 await engine.call(partial(tell_exception, submission, error))
             submissions.finish(submission, error)
             raise
+
+
+@asynccontextmanager
+async def _log_times(
+    engine: ClientEngine, options: ClientOptions, open_coordinator: OpenCoordinator | None
+) -> AsyncIterator[AsyncLogTimes]:
+    # Only a client that is asked for times talks to storage nodes.
+    from waltz.operators.log_times_shell import AsyncLogTimes
+
+    times = AsyncLogTimes(
+        engine.host, options.root, servers=options.servers, open_coordinator=open_coordinator
+    )
+    try:
+        yield times
+    finally:
+        await times.close()
+
+
+async def _wait_for_token(
+    engine: ClientEngine,
+    token: ConsistencyToken,
+    partitions: Collection[int] | None,
+    timeout_seconds: float | None,
+) -> dict[PartitionId, TransactionId]:
+    if partitions is not None:
+        raise LocalProtocolError("`token` names its partitions: leave out `partitions`")
+    marks = dict(token.marks)
+    runners = [engine.runner(number) for number in marks]
+    engine.check_token(token)
+    await _wait_in_time(
+        runners,
+        lambda runner: runner.waiting.applied(marks[runner.partition_id]),
+        marks,
+        timeout_seconds,
+    )
+    # The log may have been restored meanwhile: then other transactions have these numbers now.
+    engine.check_token(token)
+    return marks
+
+
+async def _mark_not_before_applied(
+    engine: ClientEngine, runner: PartitionRunner, timeout_seconds: float | None
+) -> TransactionId:
+    """Ask, for as long as the caller has, until a server answers that knows the log at least as
+    far as it has been applied here: one that does not has lost the partition, or this client is
+    ahead of the log, which ends the partition."""
+    await runner.waiting.applied(NOTHING)  # from then on it is known how far that is
+    applied = runner.application.high_water_mark
+    while True:
+        try:
+            mark = await engine.get_high_water_mark(runner.partition_id, timeout_seconds)
+        except OperationTimeoutError:
+            if timeout_seconds is not None:
+                raise
+        else:
+            if mark >= applied:
+                return mark
+            await asyncio.sleep(OLD_MARK_RETRY_SECONDS)
 
 
 async def _wait_in_time(

@@ -9,7 +9,7 @@ Source: Client-Server Communication, "Detection of Failed Append Requests", for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waltz.arrays import np
@@ -51,6 +51,81 @@ class SentRows(NamedTuple):
         return SentRows(self.numbers[places], self.rows[places], self.bulk)
 
 
+class RowsUnderWay:
+    """The rows that were sent and have no outcome, in the order of their sequence numbers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.byte_count = 0
+        """Their size in messages, in bytes."""
+        self._sent: list[SentRows] = []
+
+    def __iter__(self) -> Iterator[SentRows]:
+        return iter(self._sent)
+
+    @property
+    def last_number(self) -> int | None:
+        """The number of the youngest row; None if there is none."""
+        return int(self._sent[-1].numbers[-1]) if self._sent else None
+
+    def add(self, sent: SentRows) -> None:
+        """Add rows under higher numbers than all others."""
+        self._sent.append(sent)
+        self._count(sent, 1)
+
+    def take(self, first: int, end: int) -> list[SentRows]:
+        """Take out the rows under the numbers from `first` to before `end`."""
+        taken: list[SentRows] = []
+        kept: list[SentRows] = []
+        for sent in self._sent:
+            numbers = sent.numbers
+            start, stop = int(numbers[0]), int(numbers[-1]) + 1
+            if stop <= first or start >= end:
+                kept.append(sent)
+            elif first <= start and stop <= end:
+                taken.append(sent)
+            else:
+                low, high = np.searchsorted(numbers, (first, end)).tolist()
+                parts = (
+                    sent.pick(slice(low)),
+                    sent.pick(slice(low, high)),
+                    sent.pick(slice(high, None)),
+                )
+                taken += [part for part in parts[1:2] if len(part.rows)]
+                kept += [part for part in parts[::2] if len(part.rows)]
+        if taken:
+            self._sent = kept
+        for sent in taken:
+            self._count(sent, -1)
+        return taken
+
+    def take_each(self, numbers: NDArray[np.int64]) -> Iterator[tuple[SentRows, NDArray[np.int64]]]:
+        """Take out the rows under `numbers`, which ascend; yield rows, and the place of each of
+        them in `numbers`."""
+        before, self._sent = self._sent, []
+        for sent in before:
+            places = np.minimum(np.searchsorted(numbers, sent.numbers), len(numbers) - 1)
+            is_named = numbers[places] == sent.numbers
+            if not is_named.any():
+                self._sent.append(sent)
+                continue
+            if not is_named.all():
+                self._sent.append(sent.pick(~is_named))
+            taken = sent.pick(is_named)
+            self._count(taken, -1)
+            yield taken, places[is_named]
+
+    def check_invariants(self) -> None:
+        assert self.count == sum(len(each.rows) for each in self._sent)
+        assert self.byte_count == sum(each.bulk.byte_count(each.rows) for each in self._sent)
+        numbers = [number for each in self._sent for number in each.numbers.tolist()]
+        assert numbers == sorted(set(numbers)), f"sent out of order: {numbers}"
+
+    def _count(self, sent: SentRows, sign: int) -> None:
+        self.count += sign * len(sent.rows)
+        self.byte_count += sign * sent.bulk.byte_count(sent.rows)
+
+
 class HeldRows(NamedTuple):
     """Rows that were refused for locks which the transactions in `beaten_by` hold."""
 
@@ -66,13 +141,10 @@ class BulkAppends:
         self.is_used = False
         """Whether there ever were any: many partitions never have rows, and need not ask."""
         self._submissions: list[Submission] = []
-        self._sent: list[SentRows] = []
+        self.under_way = RowsUnderWay()
         self._held: list[HeldRows] = []
-        self.rows_out = 0
-        """The number of rows under way."""
         self.rows_refused = 0
         """The number of times that a row was refused for a lock."""
-        self._bytes_out = 0
         self._last: RequestId | None = None
         self._last_committed = NOTHING
         self.send_at: float | None = None
@@ -81,10 +153,11 @@ class BulkAppends:
     @property
     def last_sent(self) -> RequestId | None:
         """The youngest row under way; None if none is."""
-        if not self._sent:
+        number = self.under_way.last_number
+        if number is None:
             return None
         assert self._last is not None
-        return self._last._replace(sequence_number=int(self._sent[-1].numbers[-1]))
+        return self._last._replace(sequence_number=number)
 
     def add(self, submission: Submission) -> None:
         self.is_used = True
@@ -122,9 +195,7 @@ class BulkAppends:
                 first = last._replace(sequence_number=number + 1)
                 numbers = np.arange(number + 1, number + 1 + len(rows))
                 number += len(rows)
-                self._sent.append(SentRows(numbers, rows, bulk))
-                self.rows_out += len(rows)
-                self._bytes_out += bulk.byte_count(rows)
+                self.under_way.add(SentRows(numbers, rows, bulk))
                 self._last = first
                 submission.client_high_water_mark = mark
                 messages.append(AppendBatch(first, bulk.columns(rows, mark)))
@@ -136,7 +207,7 @@ class BulkAppends:
 
         Rows that are sent together become one batch, and many small ones would cost everybody on
         the way as much as many large ones."""
-        if not self.rows_out:
+        if not self.under_way.count:
             return True
         rows = byte_count = 0
         for submission in self._submissions:
@@ -144,13 +215,14 @@ class BulkAppends:
             if bulk is not None and submission.undecided and not bulk.has_started:
                 rows += len(bulk.rows)
                 byte_count += bulk.rows.byte_count
-        return rows >= min(self.rows_out, BULK_BATCH_ROWS_MAX) or (
+        return rows >= min(self.under_way.count, BULK_BATCH_ROWS_MAX) or (
             byte_count >= BULK_BATCH_BYTES_MAX
         )
 
     def _room(self, bulk: Bulk, mark: TransactionId, *, knows_batches: bool) -> int:
         """Return how many rows may be sent in one message now."""
-        under_way, limit, batch = self.rows_out, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
+        out = self.under_way
+        under_way, limit, batch = out.count, BULK_ROWS_IN_FLIGHT_MAX, BULK_BATCH_ROWS_MAX
         if bulk.rows.is_checked:
             # What is in the log and not applied is refused like what is under way.
             under_way += max(0, self._last_committed - mark)
@@ -158,15 +230,17 @@ class BulkAppends:
                 limit = BULK_LOCKED_ROWS_IN_FLIGHT_MAX
                 batch = limit // 4
         # Less than a batch waits: small messages would be followed by small ones for ever.
-        has_room = under_way + batch <= limit and self._bytes_out < BULK_BYTES_IN_FLIGHT_MAX
-        return batch if has_room or not self.rows_out else 0
+        has_room = (
+            under_way + batch <= limit and self.under_way.byte_count < BULK_BYTES_IN_FLIGHT_MAX
+        )
+        return batch if has_room or not out.count else 0
 
     # What becomes of them
 
     def commit(self, first: int, count: int, first_transaction_id: int) -> bool:
         """The feed shows the appends with these sequence numbers from that ID on; return whether
         rows are among them. What is older is not in the log then and never will be."""
-        committed = self._take(first, first + count)
+        committed = self.under_way.take(first, first + count)
         if committed:
             self.fail_before(first)
         for sent in committed:
@@ -176,7 +250,7 @@ class BulkAppends:
 
     def fail_before(self, number: int) -> None:
         """Rows with lower sequence numbers are not in the log and never will be."""
-        for sent in self._take(0, number):
+        for sent in self.under_way.take(0, number):
             if sent.bulk.is_sent_again:
                 sent.bulk.give_back(sent.rows)
             else:
@@ -184,7 +258,7 @@ class BulkAppends:
 
     def refuse(self, first: int, count: int, now: float) -> None:
         """These were not looked at; they are sent again in a moment."""
-        refused = self._take(first, first + count)
+        refused = self.under_way.take(first, first + count)
         for sent in refused:
             sent.bulk.give_back(sent.rows)
         if refused:
@@ -193,35 +267,23 @@ class BulkAppends:
     def hold(self, numbers: Sequence[int], beaten_by: Sequence[int]) -> None:
         """Those with these sequence numbers were refused for locks that these transactions hold:
         they are sent again once what beat them is applied, or given up."""
-        if not self._sent or not numbers:
+        if not self.under_way.count or not numbers:
             return
         refused = np.array(numbers, np.int64)
-        winners = np.array(beaten_by, np.int64)
         order = np.argsort(refused)
-        refused, winners = refused[order], winners[order]
-        kept: list[SentRows] = []
-        for sent in self._sent:
-            places = np.minimum(np.searchsorted(refused, sent.numbers), len(refused) - 1)
-            is_refused = refused[places] == sent.numbers
-            if not is_refused.any():
-                kept.append(sent)
-                continue
-            lost = sent.pick(is_refused)
+        winners = np.array(beaten_by, np.int64)[order]
+        for lost, places in self.under_way.take_each(refused[order]):
             self.rows_refused += len(lost.rows)
-            beaten = winners[places[is_refused]]
+            beaten = winners[places]
             if lost.bulk.is_sent_again:
                 self._held.append(HeldRows(beaten, lost.rows, lost.bulk))
             else:
                 lost.bulk.give_up(lost.rows, int(beaten.max()))
-            self._count_out(lost)
-            if len(lost.rows) < len(sent.rows):
-                kept.append(sent.pick(~is_refused))
-        self._sent = kept
 
     def deny(self, first: int, count: int) -> list[tuple[Submission, bool]]:
         """The server denies these, `count` from `first` on. Take out the submissions that they
         belong to; return each, and whether other rows of it may be in the log."""
-        denied = [each.bulk for each in self._take(first, first + count)]
+        denied = [each.bulk for each in self.under_way.take(first, first + count)]
         return self._take_out([each for each in self._submissions if each.bulk in denied])
 
     def give_up(self) -> list[tuple[Submission, bool]]:
@@ -235,7 +297,7 @@ class BulkAppends:
         return taken
 
     def _take_out(self, submissions: Sequence[Submission]) -> list[tuple[Submission, bool]]:
-        sent = [each.bulk for each in self._sent]
+        sent = [each.bulk for each in self.under_way]
         taken: list[tuple[Submission, bool]] = []
         for submission in submissions:
             bulk = submission.bulk
@@ -256,7 +318,7 @@ class BulkAppends:
 
     def owner(self, number: int) -> Submission | None:
         """Return what the row under that sequence number belongs to."""
-        for sent in self._sent:
+        for sent in self.under_way:
             if number in sent.numbers:
                 return next((s for s in self._submissions if s.bulk is sent.bulk), None)
         return None
@@ -285,49 +347,13 @@ class BulkAppends:
 
     def clear(self) -> None:
         """Nothing more is to be sent or heard of."""
-        self._submissions, self._sent, self._held = [], [], []
-        self.rows_out = self._bytes_out = 0
+        self._submissions, self._held = [], []
+        self.under_way = RowsUnderWay()
         self.send_at = None
 
     def check_invariants(self) -> None:
-        if not (self._sent or self._submissions):
-            assert self.rows_out == self._bytes_out == 0
-            return
-        assert self.rows_out == sum(len(each.rows) for each in self._sent)
-        assert self._bytes_out == sum(each.bulk.byte_count(each.rows) for each in self._sent)
-        numbers = [number for each in self._sent for number in each.numbers.tolist()]
-        assert numbers == sorted(set(numbers)), f"sent out of order: {numbers}"
+        self.under_way.check_invariants()
         for bulk in self.bulks:
-            sent = sum(len(each.rows) for each in self._sent if each.bulk is bulk)
+            sent = sum(len(each.rows) for each in self.under_way if each.bulk is bulk)
             held = sum(len(each.rows) for each in self._held if each.bulk is bulk)
             assert bulk.left == bulk.waiting + sent + held
-
-    def _take(self, first: int, end: int) -> list[SentRows]:
-        """Take out what is under way from `first` to before `end`."""
-        taken: list[SentRows] = []
-        kept: list[SentRows] = []
-        for sent in self._sent:
-            numbers = sent.numbers
-            start, stop = int(numbers[0]), int(numbers[-1]) + 1
-            if stop <= first or start >= end:
-                kept.append(sent)
-            elif first <= start and stop <= end:
-                taken.append(sent)
-            else:
-                low, high = np.searchsorted(numbers, (first, end)).tolist()
-                parts = (
-                    sent.pick(slice(low)),
-                    sent.pick(slice(low, high)),
-                    sent.pick(slice(high, None)),
-                )
-                taken += [part for part in parts[1:2] if len(part.rows)]
-                kept += [part for part in parts[::2] if len(part.rows)]
-        if taken:
-            self._sent = kept
-        for sent in taken:
-            self._count_out(sent)
-        return taken
-
-    def _count_out(self, sent: SentRows) -> None:
-        self.rows_out -= len(sent.rows)
-        self._bytes_out -= sent.bulk.byte_count(sent.rows)

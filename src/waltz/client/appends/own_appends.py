@@ -41,6 +41,33 @@ CLIENT_BATCHES_IN_FLIGHT_MAX: Final = 2
 """Batches of contexts that a client has undecided in one partition at a time."""
 
 
+class CommittedContexts:
+    """The contexts that are in the log and not applied yet, in order."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[TransactionId, Submission] = {}
+
+    def add(self, transaction_id: TransactionId, submission: Submission) -> None:
+        """Take note of the next one."""
+        self._by_id[transaction_id] = submission
+
+    def through(self, last: TransactionId) -> dict[TransactionId, Submission]:
+        """Return those up to `last`."""
+        by_id = self._by_id
+        return dict(zip(takewhile(last.__ge__, by_id), by_id.values(), strict=False))
+
+    def forget_through(self, mark: TransactionId) -> None:
+        """Forget those up to `mark`: they have been applied."""
+        if next(reversed(self._by_id), mark) <= mark:
+            self._by_id.clear()
+            return
+        for each in self.through(mark):
+            del self._by_id[each]
+
+    def check_invariants(self) -> None:
+        assert list(self._by_id) == sorted(self._by_id)
+
+
 class OwnAppends:
     """See the module."""
 
@@ -62,15 +89,14 @@ class OwnAppends:
         self.held = HeldAnswers()
         self._batches_out: deque[int] = deque()
         """The last sequence numbers of those that may have undecided appends."""
-        self._committed: dict[TransactionId, Submission] = {}
-        """Not applied yet, in order."""
+        self.committed = CommittedContexts()
         self._before_stream = sequence_number
         """The last sequence number before the present stream: only what was sent on it can have
         been denied on it."""
 
     def __len__(self) -> int:
         """Return the number of undecided appends."""
-        return self.monitor.count + self.rows.rows_out
+        return self.monitor.count + self.rows.under_way.count
 
     @property
     def last_sent(self) -> RequestId | None:
@@ -93,7 +119,7 @@ class OwnAppends:
     def check_invariants(self) -> None:
         self.monitor.check_invariants()
         self.rows.check_invariants()
-        assert list(self._committed) == sorted(self._committed)
+        self.committed.check_invariants()
 
     # Sending
 
@@ -187,7 +213,7 @@ class OwnAppends:
         for submission in committed:
             if submission is not None and submission.undecided:
                 submission.transaction_id = transaction_id
-                self._committed[transaction_id] = submission
+                self.committed.add(transaction_id, submission)
                 if submission.holds_room:
                     submission.holds_room = False
                     self.released += 1
@@ -196,16 +222,13 @@ class OwnAppends:
             self.retries += self.monitor.flush(first)
 
     def hear(self, message: AppendRejected | FlushResponse, now: float) -> None:
-        if isinstance(message, AppendRejected):
-            self._hear_rejections(message, now)
-        else:
-            self.held.hold_flush(message)
-
-    def _hear_rejections(self, message: AppendRejected, now: float) -> None:
-        """Take out what is not in the log and never will be: it is executed again.
+        """Take out what the server says is not in the log and never will be: it is executed again.
 
         Only an append that was beaten by another transaction has to wait for that transaction.
         """
+        if isinstance(message, FlushResponse):
+            self.held.hold_flush(message)
+            return
         beaten: dict[int, TransactionId] = {}
         for rejection in message.rejections:
             beaten_by = rejection.transaction_id
@@ -273,19 +296,6 @@ class OwnAppends:
             return []
         self.rows.release(mark)
         return [BulkApplied(each) for each in self.rows.take_finished(mark)]
-
-    def committed_through(self, last: TransactionId) -> dict[TransactionId, Submission]:
-        """Return the contexts that are in the log, up to `last`, and not applied."""
-        committed = self._committed
-        return dict(zip(takewhile(last.__ge__, committed), committed.values(), strict=False))
-
-    def forget_through(self, mark: TransactionId) -> None:
-        """Forget the contexts up to `mark`: they have been applied."""
-        if next(reversed(self._committed), mark) <= mark:
-            self._committed.clear()
-            return
-        for each in self.committed_through(mark):
-            del self._committed[each]
 
     def take_effects(self) -> list[Effect]:
         """Return the contexts to be executed again, and the room that was made."""

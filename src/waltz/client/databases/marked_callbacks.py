@@ -117,6 +117,10 @@ class MarkedDatabase(ABC):
         """Return the parked transactions that an operator has marked for another attempt."""
 
     @abstractmethod
+    def _reads(self, transaction: Transaction) -> bool:
+        """Return whether the data is to be fetched ahead."""
+
+    @abstractmethod
     def _stays_parked(self, partition_id: PartitionId, number: TransactionId, text: str) -> None:
         """Note why another attempt at a parked transaction has failed."""
 
@@ -273,10 +277,6 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
             else:
                 self._read_again(partition_id, expected)
 
-    def _reads(self, transaction: Transaction) -> bool:
-        """Return whether the data is to be fetched ahead."""
-        return self.wants_data(transaction)
-
     def _apply_again(self, partition_id: PartitionId) -> None:
         """Apply the parked transactions that an operator has marked for another attempt."""
         for number in self._wanted_again(partition_id):
@@ -326,10 +326,6 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
     def _has_failed(self, error: Exception) -> bool:
         """Return whether `error` says that an error was caught without a savepoint before."""
         return getattr(self._driver_error(error), "sqlstate", None) == FAILED_STATE
-
-    def _history_of(self, partition_id: PartitionId) -> UUID | None:
-        """Return the history that this process's changes are bound to."""
-        return self._progress_of(partition_id).history
 
     def _read_again(self, partition_id: PartitionId, expected: TransactionId) -> None:
         """Read the mark again. Raises LocalProtocolError: it is below what this client has

@@ -210,7 +210,7 @@ class SqlCallbacks(MarkedCallbacks):
         from waltz.client.databases.guarded_connection import GuardedConnection
 
         table = self.table
-        history = self._history_of(partition_id)
+        history = self._progress_of(partition_id).history
         conditions = [table.c.partition_id == partition_id, table.c.high_water_mark == expected]
         if history is not None:
             conditions.append(table.c.history == str(history))

@@ -175,7 +175,7 @@ class ClientPartition:
         self.feed.check_invariants()
         self.mounting.check_invariants()
         assert self.closed == (self.mounting.phase is PartitionPhase.CLOSED)
-        committed = self.own.committed_through(self.feed.fed)
+        committed = self.own.committed.through(self.feed.fed)
         assert all(self.feed.high_water_mark < each for each in committed)
 
     def _take(self, event: Event, now: float) -> None:
@@ -438,14 +438,14 @@ class ClientPartition:
 
     def _hand_over(self) -> None:
         if (batch := self.feed.hand_over()) is not None:
-            own = self.own.committed_through(batch.last_transaction_id)
+            own = self.own.committed.through(batch.last_transaction_id)
             bulks = self.own.rows.bulks if self.own.rows.is_used else []
             self._effects.append(ApplyTransactions(batch, own, bulks))
 
     def _finish_batch(self, event: Applied, now: float) -> None:
         seconds = event.retry_seconds
         self.feed.finish(event.last_transaction_id, None if seconds is None else now + seconds)
-        self.own.forget_through(self.feed.high_water_mark)
+        self.own.committed.forget_through(self.feed.high_water_mark)
         self._settle()
 
     # Time and the end

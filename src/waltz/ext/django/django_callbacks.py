@@ -194,7 +194,7 @@ class DjangoCallbacks(MarkedCallbacks):
     ) -> bool:
         """Move the mark from `expected` and make `change`; False: another process has moved the
         mark. The guarded update comes first: its lock makes other processes wait."""
-        history = self._history_of(partition_id)
+        history = self._progress_of(partition_id).history
         this = HighWaterMark.objects.using(self.using).filter(partition_id=partition_id)
         guarded = this.filter(high_water_mark=expected)
         if history is not None:
