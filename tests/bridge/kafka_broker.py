@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.kafka_node import format_storage, java_command, node_command, properties
 from bench.peers.peer import free_ports
+from tests.tls_files import TlsFiles
 
 HEAP_MEGABYTES = 256
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -42,17 +44,66 @@ PROPERTIES: Mapping[str, str] = {
 }
 
 
-class KafkaBroker:
-    """One broker. Its log is beside its directory."""
+@dataclass(frozen=True)
+class Secured:
+    """A broker that takes users with passwords over TLS only, and has them do what an ACL allows.
 
-    def __init__(self, directory: Path) -> None:
+    passwords  of each user; `operator` may do everything, and is the broker itself, too.
+    """
+
+    tls: TlsFiles
+    passwords: Mapping[str, str]
+
+    def properties(self, clients: int, controller: int) -> dict[str, str]:
+        users = " ".join(f'user_{name}="{word}"' for name, word in self.passwords.items())
+        own = f'username="operator" password="{self.passwords["operator"]}"'
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        files = {
+            "ssl.keystore.location": self.tls.issue("broker", "127.0.0.1"),
+            "ssl.truststore.location": self.tls.authorities,
+        }
+        return {
+            "listeners": f"CLIENTS://127.0.0.1:{clients},CONTROLLER://127.0.0.1:{controller}",
+            "listener.security.protocol.map": "CLIENTS:SASL_SSL,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "CLIENTS",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.clients.plain.sasl.jaas.config": f"{plain} {own} {users};",
+            "ssl.keystore.type": "PEM",
+            "ssl.truststore.type": "PEM",
+            **files,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # The controller's port takes everybody: it stands for a network of its own.
+            "super.users": "User:operator;User:ANONYMOUS",
+        }
+
+    def client(self, user: str) -> dict[str, str]:
+        """Return the properties of librdkafka with which `user` connects."""
+        return {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+            "ssl.ca.location": self.tls.authorities,
+        }
+
+
+class KafkaBroker:
+    """One broker. Its log is beside its directory. `client` is how an operator connects."""
+
+    def __init__(self, directory: Path, secured: Secured | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         ports = free_ports(2)
         self.address = f"127.0.0.1:{ports[0]}"
+        self.client = {"bootstrap.servers": self.address}
+        more = dict(PROPERTIES)
+        if secured is not None:
+            more |= secured.properties(*ports)
+            self.client |= secured.client("operator")
         self.log = directory / "broker.log"
         self._java = java_command(HEAP_MEGABYTES, *QUICK_START)
         self._file = directory / "broker.properties"
-        self._file.write_text(properties(0, ports[:1], ports[1:], directory / "data", PROPERTIES))
+        self._file.write_text(properties(0, ports[:1], ports[1:], directory / "data", more))
         format_storage(self._java, self._file)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +138,7 @@ class KafkaBroker:
             self._process.wait()
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address, "log_level": 2})
+        return AdminClient({**self.client, "log_level": 2})
 
     def create_topic(self, name: str, partitions: int, **config: str) -> None:
         """Create a topic; a property's dots are underscores."""
@@ -99,8 +150,8 @@ class KafkaBroker:
 
 
 @contextmanager
-def running_broker(directory: Path) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(directory)
+def running_broker(directory: Path, secured: Secured | None = None) -> Iterator[KafkaBroker]:
+    broker = KafkaBroker(directory, secured)
     try:
         broker.start()
         yield broker

@@ -62,7 +62,7 @@ def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[bytes
     """Return the values that a consumer of its own sees."""
     consumer: Consumer = Consumer(
         {
-            "bootstrap.servers": broker.address,
+            **broker.client,
             "group.id": "judge",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

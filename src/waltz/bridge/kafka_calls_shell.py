@@ -20,6 +20,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicCollection,
     TopicPartition,
@@ -74,9 +75,17 @@ LATEST: Final = _SPEC.latest()
 
 T = TypeVar("T")
 
-_silent = logging.getLogger(f"{__name__}.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False  # what matters is told as an error of the call, or by error_cb
+
+class _Ear(logging.Handler):
+    """Hears the errors that librdkafka writes to its log. Why it has given up a transaction is
+    told there only."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._hear = hear
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._hear(record.getMessage().partition("]: ")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +133,8 @@ class KafkaCalls:
         self.now = now
         self.is_abandoned = False
         self._said = ""
+        self._log = logging.Logger(f"{__name__}.librdkafka")  # of nobody else, and shown to nobody
+        self._log.addHandler(_Ear(self._remember))
         self._admin: AdminClient | None = None
 
     def abandon(self) -> None:
@@ -142,13 +153,16 @@ class KafkaCalls:
             "bootstrap.servers": self.options.servers,
             "client.id": f"waltz-bridge.{self.options.name}",
             "error_cb": self._hear,
-            "logger": _silent,
+            "logger": self._log,
             **more,
         }
 
     def _hear(self, error: KafkaError) -> None:
         if error.name() != "_ALL_BROKERS_DOWN" or not self._said:
-            self._said = error.str()
+            self._remember(error.str())
+
+    def _remember(self, said: str) -> None:
+        self._said = said
 
     def failure(self, what: str, trouble: KafkaTrouble) -> KafkaCallError:
         said = f"; the connection says: {self._said}" if self._said else ""
@@ -387,10 +401,19 @@ class KafkaCalls:
         that its producer has open. So the first transaction has a record for each and is aborted.
         """
         what = "what was left open cannot be aborted"
+        topics = (self.options.topic, self.options.progress_topic)
+        refusals: list[KafkaTrouble] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refusals.append(trouble_of(error))
+
         try:
             producer.begin_transaction()
-            for topic in (self.options.topic, self.options.progress_topic):
-                producer.produce(topic, b"", SWEPT_KEY, partition=partition_id)
+            for topic in topics:
+                producer.produce(
+                    topic, b"", SWEPT_KEY, partition=partition_id, on_delivery=delivered
+                )
             until = self.now() + self.options.timeout_seconds
             while producer.flush(SLICE_SECONDS):
                 if self.is_abandoned:
@@ -400,6 +423,10 @@ class KafkaCalls:
                     raise self.failure(what, late)
         except KafkaException as error:
             raise self.failure(what, trouble_of(error.args[0])) from error
+        if refusals:
+            # Kafka does not say which of the two it is, and an abort would only say that there is
+            # no transaction.
+            raise self.failure(f"topic {topics[0]} or {topics[1]} takes nothing", refusals[0])
         self.repeated(what, producer.abort_transaction, producer.poll)
 
 
