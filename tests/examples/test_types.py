@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.clusters import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -59,6 +61,7 @@ async def tasks(client: AsyncWaltzClient) -> None:
 """
 
 
+@pytest.mark.long
 def test_the_examples_are_clean_and_misuse_is_found(tmp_path: Path) -> None:
     """UA-67: by pyright, in its strict mode, with the package as its users have it."""
     wrong = tmp_path / "misuse.py"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clusters import ROOT
 from tests.fuzz.costly_inputs import BAD, OF_EXPRESSIONS, PARSERS, sites, sites_in
+from tests.shares import one_in
 
 
 def failures(*arguments: str) -> dict[str, str]:
@@ -44,10 +45,11 @@ class Three:
     assert [site.name for site in sites_in(source, "a.py")] == ["ONE", "two", "Three"]
 
 
-def test_the_worst_input_of_100_kB_is_cheap_for_every_parser() -> None:
+@pytest.mark.parametrize("arguments", one_in(2, [("--quick",), ()]), ids=["quick", "all"])
+def test_the_worst_input_of_100_kB_is_cheap_for_every_parser(arguments: tuple[str, ...]) -> None:
     """F-10."""
     assert len({each.name for each in PARSERS}) == len(PARSERS)
-    assert failures() == {}
+    assert failures(*arguments) == {}
 
 
 @pytest.mark.long

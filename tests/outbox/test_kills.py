@@ -10,7 +10,7 @@ import sqlalchemy as sql
 from tests.outbox.judge import faults
 from tests.outbox.kills import run
 
-STRIKES = {"sqlite": 8, "postgresql": 6, "mysql": 6}
+STRIKES = {"sqlite": 4, "postgresql": 3, "mysql": 3}
 LONG_STRIKES = {"sqlite": 170, "postgresql": 165, "mysql": 165}
 
 

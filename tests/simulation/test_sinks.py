@@ -26,7 +26,7 @@ SEEDS = range(2)
 SEEDS_MAX = 40
 
 
-@pytest.mark.parametrize("plan", one_in(6, PLANS))
+@pytest.mark.parametrize("plan", one_in(12, PLANS))
 def test_every_row_is_in_the_log_once(plan: str) -> None:
     for seed in SEEDS:
         assert SinkRun(seed, plan).play().violations == []

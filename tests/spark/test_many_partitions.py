@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.processes]
 
-PARTITIONS = 24
+PARTITIONS = 10
 ROWS = 10
 
 
@@ -106,6 +106,7 @@ def test_a_batch_has_few_tasks_and_the_coordinator_is_not_written_to(
     assert client_ids_given(many) == given
 
 
+@pytest.mark.long
 def test_a_stream_takes_the_archive_then_the_log_and_ends_where_it_was_told(
     spark: SparkSession, many: str, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ def followed(definition: PipelineDefinition, table: str, mirror: Mirror) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "delta"])
+@pytest.mark.parametrize("kind", one_in(2, ["sqlite", "delta"]))
 def test_a_table_that_is_gone_from_the_definition_is_dropped_only_if_it_is_said(
     spark: SparkSession, cluster: str, tmp_path: Path, kind: TargetKind
 ) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.shares import one_in
 from tests.spark.followed_changes import followed_under_kills
 from tests.spark.killed_tables import PER_BATCH, event
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, batch, ranged
@@ -110,6 +111,7 @@ def test_what_was_put_aside_is_kept_next_to_the_tables(tmp_path: Path, kind: Kin
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("kind", one_in(2, [MortalDelta, MortalIceberg]))
 def test_a_process_killed_at_any_moment_leaves_each_transaction_counted_once_and_told_once(
     tmp_path: Path, kind: Kind
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from jsonschema import Draft202012Validator
 from openlineage.client.event_v2 import RunEvent
 from openlineage.client.serde import Serde
 
@@ -119,6 +118,9 @@ def test_the_page_shows_the_event_of_a_run_that_is_complete(tmp_path: Path) -> N
 
 
 def test_the_facet_of_marks_is_what_its_schema_says() -> None:
+    # Its formats are parsed when it is imported: a second in each process of pytest.
+    from jsonschema import Draft202012Validator
+
     schema = json.loads((ROOT / SCHEMA_PATH).read_text())
     Draft202012Validator.check_schema(schema)
     told = Told(TABLES.format(target="accounts.db"), Path("/srv"))

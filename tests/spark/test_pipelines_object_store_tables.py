@@ -8,10 +8,11 @@ from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.buckets import bad_store, bucket_url, object_store
+from tests.shares import one_in
 from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, folded, ranged
 from tests.spark.test_pipelines_target import Killed, MortalLake, contents, keys, truth
@@ -56,18 +57,25 @@ def prepared(url: str) -> MortalObjectStore:
     return store
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    events=st.lists(keys, min_size=1, max_size=12),
-    cuts=st.lists(st.integers(1, 11), max_size=3),
-    deaths=st.lists(st.integers(0, 14), max_size=3),
-)
+@pytest.mark.parametrize("examples", one_in(2, [6, 20]))
 def test_batches_and_deaths_come_to_what_all_at_once_would_be(
-    bucket_url: str, events: list[Any], cuts: list[int], deaths: list[int]
+    bucket_url: str, examples: int
 ) -> None:
     """No run has anything but the bucket from the run before it."""
+
+    @settings(max_examples=examples)
+    @given(
+        events=st.lists(keys, min_size=1, max_size=12),
+        cuts=st.lists(st.integers(1, 11), max_size=3),
+        deaths=st.lists(st.integers(0, 14), max_size=3),
+    )
+    def come_to_the_same(events: list[Any], cuts: list[int], deaths: list[int]) -> None:
+        expect_the_fold(bucket_url, events, cuts, deaths)
+
+    come_to_the_same()
+
+
+def expect_the_fold(bucket_url: str, events: list[Any], cuts: list[int], deaths: list[int]) -> None:
     url = f"{bucket_url}/{uuid4()}"
     placed: list[Event] = [(*each, 0, n) for n, each in enumerate(events)]
     bounds = sorted({0, len(placed), *(each for each in cuts if each < len(placed))})

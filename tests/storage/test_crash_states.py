@@ -45,7 +45,7 @@ STATES_PER_STEP = 40
 SEEDS = dict.fromkeys((*range(9), *range(10, 16)), 800) | {9: 200}
 """How many distinct states each has at least; most have some thousand."""
 
-STATES_PER_STEP_SHORT = 10
+STATES_PER_STEP_SHORT = 3
 
 
 def assert_no_state_breaks_a_promise(seed: int, states_per_step: int) -> None:

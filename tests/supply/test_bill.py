@@ -29,11 +29,22 @@ def content(text: str) -> dict[str, Any]:
     return read
 
 
-def test_every_bill_is_valid_by_the_schema_of_cyclonedx(made: dict[str, str]) -> None:
+def faults_of(bills: dict[str, str]) -> dict[str, Any]:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
-    assert {name: validator.validate_str(text) for name, text in made.items()} == dict.fromkeys(
-        made
-    )
+    found = {name: validator.validate_str(text) for name, text in bills.items()}
+    return {name: fault for name, fault in found.items() if fault is not None}
+
+
+def test_the_bill_of_most_packages_is_valid_by_the_schema_of_cyclonedx(
+    made: dict[str, str],
+) -> None:
+    largest = max(made, key=lambda name: len(made[name]))
+    assert faults_of({largest: made[largest]}) == {}
+
+
+@pytest.mark.long
+def test_every_bill_is_valid_by_the_schema_of_cyclonedx(made: dict[str, str]) -> None:
+    assert faults_of(made) == {}
 
 
 def test_the_schema_refuses_a_bill_with_an_unknown_field(made: dict[str, str]) -> None:
