@@ -105,13 +105,16 @@ def run(directory: Path, *, orders: int, kills: int, has_bug: bool) -> Result:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(
+    ("orders", "kills"), [(30, 2), pytest.param(300, 12, marks=pytest.mark.long)]
+)
 def test_the_version_with_a_coordinator_is_right_while_its_processes_are_killed(
-    tmp_path: Path,
+    tmp_path: Path, orders: int, kills: int
 ) -> None:
-    result = run(tmp_path, orders=30, kills=2, has_bug=False)
+    result = run(tmp_path, orders=orders, kills=kills, has_bug=False)
     assert result.wrong == []
-    assert result.orders == sum(result.states.values()) == 30
-    assert sum(result.kills.values()) == 2
+    assert result.orders == sum(result.states.values()) == orders
+    assert sum(result.kills.values()) == kills
 
 
 @pytest.mark.long
