@@ -26,7 +26,8 @@ from tests.clusters import running_cluster
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.connections.connection_shell import ServerConnection
 from waltz.spark import spark_session
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.log_columns import log_schema
+from waltz.spark.schema import arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.system.real_host import real_host

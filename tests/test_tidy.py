@@ -98,6 +98,7 @@ LAYERS: dict[str, set[str]] = {
         "errors",
         "limits",
         "",
+        "spark.log_columns",
         "spark.schema",
         "system.real_disk",
         "store.store_partition_shell",

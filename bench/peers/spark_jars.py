@@ -133,6 +133,14 @@ def use_spark(module: str) -> None:
         unfinished.rename(directory)
     path = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", module, *sys.argv[1:]]
-    # The variables of an environment with another Spark would name that one's jars.
-    kept = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    os.execve(sys.executable, command, {**kept, "PYTHONPATH": path})
+    os.execve(sys.executable, command, {**measured_environment(os.environ), "PYTHONPATH": path})
+
+
+def measured_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of what is measured: without the jars of another Spark, and with
+    Python's modules compiled once, as those of an installed package are."""
+    # Where compiled modules must not be kept, each process of Spark's compiles them again: Spark's
+    # own, too, which pip leaves as they are in that case.
+    left_out = ("SPARK_HOME", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in environment.items() if name not in left_out}
+    return {"PYTHONPYCACHEPREFIX": str(cached("bytecode")), **kept}

@@ -133,12 +133,16 @@ def _table_starts() -> NDArray[np.int64]:
 
 def _tables(columns: Checksums) -> Checksums:
     """Return the four tables, back to back, of the operator that maps single bits to `columns`."""
-    numbers = np.arange(256)
-    found = np.zeros((4, 256), np.uint32)
-    for place in range(4):
-        for bit in range(8):
-            found[place] ^= np.where(numbers >> bit & 1, columns[8 * place + bit], 0).astype("u4")
+    images = np.where(_bits_of_bytes(), columns.reshape(4, 1, 8), np.uint32(0))
+    found: Checksums = np.bitwise_xor.reduce(images, axis=2)
     return found.ravel()
+
+
+@cache
+def _bits_of_bytes() -> NDArray[np.bool_]:
+    """Return per byte whether each of its bits is set, the lowest one first."""
+    set_bits: NDArray[np.bool_] = (np.arange(256)[:, np.newaxis] >> np.arange(8) & 1) != 0
+    return set_bits
 
 
 @cache
@@ -152,10 +156,10 @@ def _moves(digit: int) -> tuple[Checksums, Checksums]:
         for _ in range(3):
             step = _apply(_tables(step), step, 0)
     columns: Checksums = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    found = []
+    one_step, found = _tables(step), []
     for _ in range(_DIGITS):
         found.append(_tables(columns))
-        columns = _apply(_tables(step), columns, 0)
+        columns = _apply(one_step, columns, 0)
     return np.concatenate(found), columns
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from bench.peers.peer import UnavailableHereError
-from bench.peers.spark_jars import SPARK_VERSION, jars
+from bench.peers.spark_jars import SPARK_VERSION, jars, measured_environment
 from bench.peers.spark_systems import SparkSystem, data_of
 from bench.peers.spark_table import WORKS, spark_table
 from bench.spark_league import Facts, expect, expect_written
@@ -111,6 +111,20 @@ def test_rows_that_are_missing_or_there_twice_are_no_figures() -> None:
 def test_rows_are_appended_to_their_own_partitions() -> None:
     table: dict[str, list[Any]] = {"partition": [0, 1, 0], "data": [b"a", b"b", b"c"]}
     assert [data_of(table, each) for each in range(3)] == [[b"a", b"c"], [b"b"], []]
+
+
+def test_what_is_measured_keeps_its_compiled_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = measured_environment({"PYTHONDONTWRITEBYTECODE": "1", "SPARK_HOME": "/a", "HOME": "/b"})
+    compiled = str(tmp_path / "waltz-bench" / "bytecode")
+    assert found == {"HOME": "/b", "PYTHONPYCACHEPREFIX": compiled}
+    program = "import sys; print(sys.dont_write_bytecode, sys.pycache_prefix)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=found, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", compiled]
 
 
 def test_a_jar_that_is_another_one_is_refused(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.spark.test_schema import columns
 from waltz.errors import CorruptionError
 from waltz.spark.block_digests import BLOCK_TRANSACTIONS, binary_content, block_ranges, digested
+from waltz.spark.log_columns import log_schema
 from waltz.spark.offsets import TransactionRange
-from waltz.spark.schema import arrow_schema, log_schema, record_batch
+from waltz.spark.schema import arrow_schema, record_batch
 from waltz.types import PartitionId, TransactionId
 
 SCHEMA = arrow_schema(log_schema())

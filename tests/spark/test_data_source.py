@@ -19,8 +19,8 @@ from tests.clusters import RunningCluster, run_waltz
 from waltz.client.transaction import PlainAppend
 from waltz.errors import ConfigurationError
 from waltz.spark.data_source import WaltzDataSource
+from waltz.spark.log_columns import log_schema
 from waltz.spark.reader import WaltzReader
-from waltz.spark.schema import log_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,10 +24,11 @@ from waltz.errors import (
 )
 from waltz.spark.any_archive import create_archive, write_files
 from waltz.spark.archive_location import ArchiveLocation
+from waltz.spark.log_columns import log_schema
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.reader import WaltzReader
 from waltz.spark.reader_pool import POOL
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.tasks import JoinedInputPartition, WaltzInputPartition
 from waltz.types import PartitionId, TransactionId

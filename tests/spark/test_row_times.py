@@ -16,6 +16,7 @@ from tests.clusters import wait_until
 from waltz import LogTimes, TimeColumns, TransactionAt
 from waltz.errors import ConfigurationError
 from waltz.spark.data_source import WaltzDataSource
+from waltz.spark.log_columns import log_schema
 from waltz.spark.offsets import Offsets
 from waltz.spark.row_times import (
     expect_no_times,
@@ -25,7 +26,7 @@ from waltz.spark.row_times import (
     with_times,
     without_times,
 )
-from waltz.spark.schema import TIME_COLUMNS, arrow_schema, log_schema
+from waltz.spark.schema import TIME_COLUMNS, arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.types import PartitionId, ReplicaId, TransactionId
 
@@ -113,7 +114,7 @@ def test_everything_that_may_be_of_the_time_is_read_and_what_is_uncertain_is_log
 
 def test_times_are_asked_for_once_per_batch_and_are_null_where_nothing_is_noted() -> None:
     schema = pa.schema(
-        [("committed_before", TIME_COLUMNS["committed_before"][1]), ("header", pa.int32())]
+        [("committed_before", TIME_COLUMNS["committed_before"]), ("header", pa.int32())]
     )
     inner = without_times(schema)
     assert inner.names == ["header", "transaction_id"]

@@ -18,8 +18,9 @@ from waltz.errors import ConfigurationError, CorruptionError, NotFoundError
 from waltz.sim.scenario import ClusterShape
 from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.spark.data_source import WaltzDataSource
+from waltz.spark.log_columns import log_schema
 from waltz.spark.reader import WaltzReader
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import arrow_schema
 from waltz.spark.segment_reader import WaltzSegmentReader
 from waltz.spark.spark_options import parse_options
 from waltz.testing import InMemoryCluster

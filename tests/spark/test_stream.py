@@ -26,9 +26,10 @@ from waltz.errors import (
     NotFoundError,
     PartitionNotReadyError,
 )
+from waltz.spark.log_columns import log_schema
 from waltz.spark.offsets import task_count_max
 from waltz.spark.reader_pool import POOL
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.tasks import read_task

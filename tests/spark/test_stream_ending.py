@@ -20,8 +20,9 @@ from tests.clusters import wait_until
 from tests.spark.listed_log import KEY, ListedLog
 from waltz import LogTimes, TransactionAt
 from waltz.errors import ConfigurationError
+from waltz.spark.log_columns import log_schema
 from waltz.spark.progress import Progress
-from waltz.spark.schema import arrow_schema, log_schema
+from waltz.spark.schema import arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.stream_ending import ending_with_time, kept_ends, unended

@@ -227,7 +227,8 @@ def _to_arrow() -> Callable[[int, waltz.TransactionColumns], int]:
     Raises ConfigurationError: pyarrow or pyspark is missing.
     """
     try:
-        from waltz.spark.schema import arrow_schema, log_schema, record_batch
+        from waltz.spark.log_columns import log_schema
+        from waltz.spark.schema import arrow_schema, record_batch
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{error.name} is missing: run `pip install '.[spark]'` in a checkout of Waltz"

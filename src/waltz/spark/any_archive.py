@@ -1,4 +1,7 @@
-"""Archives by their places: one interface for both formats."""
+"""Archives by their places: one interface for both formats.
+
+A process imports only the format that it works with, and one that reads the log alone neither.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
-from waltz.spark import archive_files, delta_archive_files
 from waltz.spark.archive_location import ArchiveLocation
-from waltz.spark.delta_archive import DeltaArchive
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import Archive, ArchivedFile, Contents
 
@@ -47,6 +48,8 @@ def open_archive(location: ArchiveLocation) -> AnyArchive:
     """Open an archive. Raises ConfigurationError: there is none, or one of another format."""
     if isinstance(location, Path):
         return Archive.open(location)
+    from waltz.spark.delta_archive import DeltaArchive
+
     return DeltaArchive.open(location)
 
 
@@ -55,6 +58,8 @@ def create_archive(location: ArchiveLocation, cluster_key: UUID) -> AnyArchive:
     ConfigurationError: it is another cluster's, or something else is in its place."""
     if isinstance(location, Path):
         return Archive.create(location, cluster_key)
+    from waltz.spark.delta_archive import DeltaArchive
+
     return DeltaArchive.create(location, cluster_key)
 
 
@@ -64,7 +69,11 @@ def write_files(
     """Write `wanted`, given as Arrow record batches of all columns, and return its files, which
     are durable and not committed. Raises CorruptionError: the batches are not `wanted`."""
     if isinstance(location, Path):
+        from waltz.spark import archive_files
+
         return archive_files.write_files(location, wanted, batches)
+    from waltz.spark import delta_archive_files
+
     return delta_archive_files.write_delta_files(location, wanted, batches)
 
 
@@ -77,5 +86,9 @@ def read_file(
     """Yield the Arrow record batches of `wanted`, which `file` has, all columns or some. Raises
     CorruptionError: the file is missing, damaged or not the one that was archived."""
     if isinstance(location, Path):
+        from waltz.spark import archive_files
+
         return archive_files.read_file(location, file, wanted, columns)
+    from waltz.spark import delta_archive_files
+
     return delta_archive_files.read_delta_file(location, file, wanted, columns)

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from waltz.errors import CorruptionError
 from waltz.spark.block_digests import Block, BlockDigester, at_block_ends
 from waltz.spark.codes import INVALID_ARCHIVE
+from waltz.spark.log_columns import log_schema
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.parquet_archive import ArchivedFile, sync_directory
-from waltz.spark.schema import BATCH_BYTES_MAX, BATCH_ROWS, arrow_schema, log_schema, regroup
+from waltz.spark.schema import BATCH_BYTES_MAX, BATCH_ROWS, arrow_schema, regroup
 from waltz.types import TransactionId
 
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -14,15 +14,7 @@ from pyspark.sql.types import StructType
 
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
-from waltz.spark.decoding import RowDecoding, decoded_schema
-from waltz.spark.reader import WaltzReader
-from waltz.spark.row_times import expect_no_times
-from waltz.spark.schema import log_schema
-from waltz.spark.segment_reader import WaltzSegmentReader
-from waltz.spark.sink_rows import check_sink_schema
-from waltz.spark.spark_options import parse_options, parse_sink_options
-from waltz.spark.stream import WaltzStreamReader
-from waltz.spark.writer import WaltzStreamWriter, WaltzWriter
+from waltz.spark.log_columns import decoded_schema, log_schema
 
 
 class WaltzDataSource(DataSource):
@@ -61,22 +53,39 @@ class WaltzDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of some or all columns. Raises ConfigurationError."""
+        from waltz.spark.decoding import RowDecoding
+        from waltz.spark.spark_options import parse_options
+
         options = parse_options(self.options)
         decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
         if options.cluster is None:
+            from waltz.spark.row_times import expect_no_times
+
             expect_no_times(decoding.raw)
         if options.path is not None:
+            from waltz.spark.segment_reader import WaltzSegmentReader
+
             return WaltzSegmentReader(options, decoding.raw, decoding=decoding)
+        from waltz.spark.reader import WaltzReader
+
         return WaltzReader(options, decoding.raw, decoding=decoding)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream of some or all columns. Raises ConfigurationError."""
+        from waltz.spark.decoding import RowDecoding
+        from waltz.spark.spark_options import parse_options
+        from waltz.spark.stream import WaltzStreamReader
+
         options = parse_options(self.options, is_stream=True)
         decoding = RowDecoding.of(schema, options.serializer, options.undecodable)
         return WaltzStreamReader(options, decoding.raw, decoding=decoding)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer that appends a data frame to the log. Raises ConfigurationError."""
+        from waltz.spark.sink_rows import check_sink_schema
+        from waltz.spark.spark_options import parse_sink_options
+        from waltz.spark.writer import WaltzWriter
+
         if overwrite:
             raise ConfigurationError(
                 f"{INVALID_OPTION} the log can only be appended to: write with mode('append')"
@@ -86,6 +95,10 @@ class WaltzDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return the writer that appends micro-batches to the log. Raises ConfigurationError."""
+        from waltz.spark.sink_rows import check_sink_schema
+        from waltz.spark.spark_options import parse_sink_options
+        from waltz.spark.writer import WaltzStreamWriter
+
         if overwrite:
             raise ConfigurationError(
                 f"{INVALID_OPTION} the log can only be appended to: use outputMode('append')"

@@ -17,16 +17,15 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from waltz import JsonSerializer, MsgpackSerializer, StringSerializer
 from waltz.errors import ConfigurationError, CorruptionError
-from waltz.spark.codes import INVALID_OPTION, UNDECODABLE, UNKNOWN_COLUMN
-from waltz.spark.schema import COLUMNS, arrow_schema
+from waltz.spark.codes import UNDECODABLE, UNKNOWN_COLUMN
+from waltz.spark.log_columns import KINDS, QUARANTINE
+from waltz.spark.schema import arrow_schema
 
 SERIALIZERS: Final[dict[str, Callable[[], Any]]] = {
     "string": StringSerializer,
     "json": JsonSerializer,
     "msgpack": MsgpackSerializer,
 }
-QUARANTINE: Final = "undecodable"
-"""The column with data that could not be decoded, unchanged; null in all other rows."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class RowDecoding:
             [
                 StructField(name, BinaryType() if name == "data" else kinds[name])
                 if name in kinds
-                else StructField(name, COLUMNS[name][0])
+                else StructField(name, KINDS[name])
                 for name in needed
             ]
         )
@@ -132,24 +131,3 @@ def _values(
             value = None
         values.append(value)
     return pa.array(values, kind), bad
-
-
-def decoded_schema(schema: StructType, serializer: str | None, undecodable: str) -> StructType:
-    """Return the columns of a read without a schema of its own.
-
-    Raises ConfigurationError: only the user knows the type of the data.
-    """
-    if serializer is None or "data" not in schema.names:
-        return schema
-    if serializer != "string":
-        raise ConfigurationError(
-            f"{INVALID_OPTION} option serializer is {serializer!r}: the read needs a schema that"
-            " says what data is, such as"
-            " .schema('partition int, transaction_id bigint, data struct<name:string>')"
-        )
-    fields = [
-        StructField("data", StringType()) if each.name == "data" else each for each in schema.fields
-    ]
-    if undecodable == "quarantine":
-        fields.append(StructField(QUARANTINE, BinaryType()))
-    return StructType(fields)

@@ -31,6 +31,7 @@ from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Contents
 from waltz.spark.row_times import offsets_before, offsets_from
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.tasks import LogAccess, OpenReader, as_task, pieces_of, read_task
+from waltz.spark.worker_garbage import GARBAGE
 from waltz.types import PartitionId, TransactionId
 
 
@@ -137,7 +138,7 @@ class WaltzReader(DataSourceReader):
             rows_max=self._options.batch_rows_max,
             headers=self._options.headers,
         )
-        return decoded(self._decoding, batches)
+        return GARBAGE.sparing(decoded(self._decoding, batches))
 
 
 def _not_after(starting: Offsets, ending: Offsets) -> Offsets:

@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
-from waltz import LogReader
 from waltz.types import TlsSettings
+
+if TYPE_CHECKING:
+    from waltz import LogReader
 
 IDLE_READERS_MAX: Final = 4
 """Readers of one process that wait for a task; the one that waits longest gives way."""
@@ -24,7 +26,7 @@ IDLE_READERS_MAX: Final = 4
 IDLE_READER_SECONDS: Final = 30.0
 """The longest that a reader waits for a task."""
 
-Open: TypeAlias = Callable[[], LogReader]
+Open: TypeAlias = "Callable[[], LogReader]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from waltz import LogTimes, TimeColumns, TransactionAt
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.offsets import Offsets
@@ -23,6 +22,9 @@ from waltz.spark.progress import Progress
 from waltz.spark.schema import TIME_COLUMNS
 from waltz.spark.stream_ending import doubtful
 from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from waltz import LogTimes, TimeColumns, TransactionAt
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ NOTING_PAUSE: Final = 0.1
 LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 """A time that every transaction with a time is older than."""
 
-AskTimes = Callable[[PartitionId, int, int], TimeColumns]
+AskTimes: TypeAlias = "Callable[[PartitionId, int, int], TimeColumns]"
 """Returns the times of a partition's transactions from one to before another."""
 
 
@@ -194,7 +196,7 @@ def with_times(
             columns["committed_after"] = _column(told.not_before[ids - first])
             columns["committed_before"] = _column(told.not_after[ids - first])
         else:
-            columns |= {name: pa.array([], kind) for name, (_, kind) in TIME_COLUMNS.items()}
+            columns |= {name: pa.array([], kind) for name, kind in TIME_COLUMNS.items()}
         arrays = [columns[name] for name in schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -202,4 +204,4 @@ def with_times(
 def _column(moments: Any) -> Any:
     is_unknown = np.isnat(moments)
     microseconds = moments.astype("datetime64[us]").astype(np.int64)
-    return pa.array(microseconds, mask=is_unknown).cast(TIME_COLUMNS["committed_after"][1])
+    return pa.array(microseconds, mask=is_unknown).cast(TIME_COLUMNS["committed_after"])

@@ -24,6 +24,7 @@ from waltz.spark.offsets import TransactionRange, resolve_ranges
 from waltz.spark.row_filter import ALL
 from waltz.spark.schema import BATCH_BYTES_MAX, record_batch, regroup
 from waltz.spark.spark_options import ReadOptions
+from waltz.spark.worker_garbage import GARBAGE
 from waltz.storage.inspection.sealed import SealedSegment, read_sealed, sealed_segments
 from waltz.system.real_disk import RealDisk
 from waltz.types import PartitionId, TransactionId
@@ -95,7 +96,7 @@ class WaltzSegmentReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the Arrow record batches of one task. Raises WaltzError, its text led by a code."""
-        return decoded(self._decoding, self._read(partition))
+        return GARBAGE.sparing(decoded(self._decoding, self._read(partition)))
 
     def _read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark calls this once even for a plan without any task.

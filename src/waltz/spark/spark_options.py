@@ -15,7 +15,6 @@ from uuid import UUID
 from waltz.errors import ConfigurationError
 from waltz.spark.archive_location import ArchiveLocation, parse_location
 from waltz.spark.codes import INVALID_OPTION, MISSING_OPTION, UNKNOWN_OPTION
-from waltz.spark.configuration_file import read_configuration_file
 from waltz.spark.offsets import TASKS_MAX, Offsets, parse_offsets, parse_partitions
 from waltz.spark.row_filter import ALL, Intervals, parse_headers
 from waltz.spark.row_times import parse_timestamp
@@ -367,6 +366,8 @@ def _reached(given: dict[str, str]) -> tuple[dict[str, str], TlsSettings]:
                 f"{INVALID_OPTION} options {name} and configFile exclude each other: the file has"
                 " the cluster's address and its TLS settings"
             )
+    from waltz.spark.configuration_file import read_configuration_file  # few reads name one
+
     cluster, tls = read_configuration_file(path)
     return {**given, "cluster": cluster}, tls
 

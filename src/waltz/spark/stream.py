@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import waltz
-from waltz import Histories, LogReader, TransactionAt
+from waltz import Histories
 from waltz.errors import WaltzError
 from waltz.spark.any_archive import open_archive
 from waltz.spark.byte_limit import admit_bytes, data_lengths
@@ -57,7 +57,11 @@ from waltz.spark.tasks import (
     pieces_of,
     read_task,
 )
+from waltz.spark.worker_garbage import GARBAGE
 from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from waltz import LogReader, TransactionAt
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -307,7 +311,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows_max=self._options.batch_rows_max,
             headers=self._options.headers,
         )
-        return decoded(self._decoding, batches)
+        return GARBAGE.sparing(decoded(self._decoding, batches))
 
     def stop(self) -> None:
         log, self._log = self._log, None

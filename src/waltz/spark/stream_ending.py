@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 from uuid import UUID
 
-from waltz import TransactionAt
 from waltz.errors import ConfigurationError
 from waltz.spark.codes import INVALID_OPTION
 from waltz.spark.offsets import FIRST_TRANSACTION_ID, Offsets, resolve_position
 from waltz.spark.progress import NextIds, Progress
 from waltz.types import PartitionId, TransactionId
+
+if TYPE_CHECKING:
+    from waltz import TransactionAt
 
 Marks = Mapping[PartitionId, TransactionId]
 """The high-water mark of each partition that is read."""

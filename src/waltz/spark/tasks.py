@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 
 import waltz
-from waltz import LogReader, LogTimes, ReplicaReader, TransactionColumns, WantsData
 from waltz.errors import (
     ConfigurationError,
     HistoryChangedError,
@@ -55,6 +54,9 @@ from waltz.spark.schema import (
     regroup,
 )
 from waltz.types import PartitionId, TlsSettings, TransactionId
+
+if TYPE_CHECKING:
+    from waltz import LogReader, LogTimes, ReplicaReader, TransactionColumns, WantsData
 
 REMEDY: Final = "Nothing was read. Read again"
 

@@ -186,7 +186,7 @@ def judged_layouts(spark: SparkSession, tables: TablesDefinition) -> list[Layout
 
     Raises ConfigurationError: an expression, a measure or a type that cannot be proven.
     """
-    from waltz.spark.schema import log_schema
+    from waltz.spark.log_columns import log_schema
 
     judge = Judge(spark)
     nothing = decoded(spark.createDataFrame([], log_schema()), tables)
