@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 from uuid import UUID
 
 from waltz.arrays import np
 from waltz.client.appends.gate import Entry
 from waltz.client.appends.submission import Finished, Submission, append_result
+from waltz.client.applied_waits_shell import wait_for_servers, wait_for_token
 from waltz.client.applying.blocked import BlockedPartition
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import is_called_by, tell_exception, tell_expiration, tell_refusal
@@ -26,7 +27,6 @@ from waltz.client.client_options import ClientOptions
 from waltz.client.consistency_token import ConsistencyToken
 from waltz.client.engine_shell import ClientEngine
 from waltz.client.partitions.client_partition_events import Submitted
-from waltz.client.partitions.partition_runner_shell import PartitionRunner
 from waltz.client.transaction import Lock, PlainAppend, TransactionContext
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.cluster.histories import Histories
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
         TransactionTime,
     )
     from waltz.wall_time import datetime
-
-OLD_MARK_RETRY_SECONDS: Final = 0.1
-"""Time until a server is asked again that knew less of the log than has been applied here."""
 
 NewEngine = Callable[..., ClientEngine]
 """Makes what runs behind a client, with the arguments of `ClientEngine`."""
@@ -279,20 +276,12 @@ class AsyncWaltzClient(ClientFacts):
         """
         engine = self._engine
         engine.check_waits("wait_until_applied")
-        if token is not None:
-            return await _wait_for_token(engine, token, partitions, timeout_seconds)
-        chosen = self.active_partitions() if partitions is None else partitions
-        runners = [engine.runner(number) for number in dict.fromkeys(chosen)]
-        marks: dict[PartitionId, TransactionId] = {}
-
-        async def wait(runner: PartitionRunner) -> None:
-            asking = _mark_not_before_applied(engine, runner, timeout_seconds)
-            mark = await runner.waiting.unless_ended(asking)
-            marks[runner.partition_id] = mark
-            await runner.waiting.applied(mark)
-
-        await _wait_in_time(runners, wait, marks, timeout_seconds)
-        return dict(sorted(marks.items()))
+        if token is None:
+            chosen = self.active_partitions() if partitions is None else partitions
+            return await wait_for_servers(engine, chosen, timeout_seconds)
+        if partitions is not None:
+            raise LocalProtocolError("`token` names its partitions: leave out `partitions`")
+        return await wait_for_token(engine, token, timeout_seconds)
 
     async def outcome(
         self, request_id: RequestId, after: int = NOTHING, *, timeout_seconds: float | None = None
@@ -562,76 +551,6 @@ async def _log_times(
         yield times
     finally:
         await times.close()
-
-
-async def _wait_for_token(
-    engine: ClientEngine,
-    token: ConsistencyToken,
-    partitions: Collection[int] | None,
-    timeout_seconds: float | None,
-) -> dict[PartitionId, TransactionId]:
-    if partitions is not None:
-        raise LocalProtocolError("`token` names its partitions: leave out `partitions`")
-    marks = dict(token.marks)
-    runners = [engine.runner(number) for number in marks]
-    engine.check_token(token)
-    await _wait_in_time(
-        runners,
-        lambda runner: runner.waiting.applied(marks[runner.partition_id]),
-        marks,
-        timeout_seconds,
-    )
-    # The log may have been restored meanwhile: then other transactions have these numbers now.
-    engine.check_token(token)
-    return marks
-
-
-async def _mark_not_before_applied(
-    engine: ClientEngine, runner: PartitionRunner, timeout_seconds: float | None
-) -> TransactionId:
-    """Ask, for as long as the caller has, until a server answers that knows the log at least as
-    far as it has been applied here: one that does not has lost the partition, or this client is
-    ahead of the log, which ends the partition."""
-    await runner.waiting.applied(NOTHING)  # from then on it is known how far that is
-    applied = runner.application.high_water_mark
-    while True:
-        try:
-            mark = await engine.get_high_water_mark(runner.partition_id, timeout_seconds)
-        except OperationTimeoutError:
-            if timeout_seconds is not None:
-                raise
-        else:
-            if mark >= applied:
-                return mark
-            await asyncio.sleep(OLD_MARK_RETRY_SECONDS)
-
-
-async def _wait_in_time(
-    runners: Sequence[PartitionRunner],
-    wait: Callable[[PartitionRunner], Coroutine[Any, Any, None]],
-    marks: Mapping[PartitionId, TransactionId],
-    timeout_seconds: float | None,
-) -> None:
-    """Do `wait` for all `runners` at the same time. Raises OperationTimeoutError: a partition has
-    not been applied through its mark in `marks`, or has none there, when the time is up."""
-    tasks = [asyncio.create_task(wait(runner)) for runner in runners]
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await asyncio.gather(*tasks)
-    except TimeoutError:
-        applied = {each.partition_id: each.application.high_water_mark for each in runners}
-        missing = [
-            f"partition {number} is at {mark} of {marks.get(number, 'an unknown mark')}"
-            for number, mark in applied.items()
-            if mark < marks.get(number, mark + 1)
-        ]
-        raise OperationTimeoutError(
-            f"transactions were not applied in {timeout_seconds} s: {'; '.join(missing)}"
-        ) from None
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _wait_at(entry: Entry, clock: Clock) -> None:
