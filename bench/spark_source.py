@@ -32,6 +32,7 @@ from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.system.real_host import real_host
 from waltz.types import parse_coordinator
+from waltz.wire.lifecycle_protocol import Feature
 
 
 def write(cluster: str, partitions: int, rows: int) -> None:
@@ -134,11 +135,13 @@ def main() -> None:
             write(cluster, chosen.partitions, 1)
             counts = chosen.partitions, chosen.rows, chosen.batches
             plan(cluster, *counts)
-            together = ServerConnection.gives_marks
-            ServerConnection.gives_marks = property(lambda _: False)  # type: ignore[assignment,method-assign]
+            has = ServerConnection.has
+            ServerConnection.has = (  # type: ignore[method-assign]
+                lambda self, feature: feature is not Feature.MARKS and has(self, feature)
+            )
             print("partition by partition, as an earlier server is asked:", end=" ")
             plan(cluster, *counts)
-            ServerConnection.gives_marks = together  # type: ignore[method-assign]
+            ServerConnection.has = has  # type: ignore[method-assign]
             if not chosen.plan_only:
                 stream(cluster, directory, *counts)
 

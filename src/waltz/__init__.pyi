@@ -84,8 +84,8 @@ from .operators.log_times_shell import LogTimes, TimeColumns, TransactionAt, Tra
 from .operators.questions_shell import ServerReport
 from .operators.replicas_shell import Replica, ReplicaMarks, ReplicaReader
 from .reader.blocking_reader import LogReader
-from .reader.reader_shell import AsyncLogReader, WantsData
-from .reader.transaction_columns import BlockData, TransactionColumns
+from .reader.reader_shell import AsyncLogReader
+from .reader.transaction_columns import BlockData, TransactionColumns, WantsData
 from .types import (
     NOTHING,
     Address,

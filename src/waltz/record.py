@@ -233,14 +233,6 @@ class RecordBatch:
     def data_checksums(self) -> NDArray[np.uint32]:
         return self._column(32, 4).view(">u4").ravel().astype(np.uint32)
 
-    def data_lengths(self) -> NDArray[np.int32]:
-        """Return the data lengths in the block, one per record."""
-        return self._column(28, 4).view(">i4").ravel().astype(np.int32)
-
-    def record_checksums(self) -> NDArray[np.uint32]:
-        """Return the CRC-32 at the end of each record, of all bytes of the record before it."""
-        return self._cut_at(self.offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
-
     def fault(self, *, with_data: bool) -> str | None:
         """Return what is wrong with the block: impossible offsets, IDs that are not dense, lengths
         that do not fit the offsets, a wrong checksum of a record or, `with_data`, of its data.
@@ -250,7 +242,9 @@ class RecordBatch:
             return None
         if first < 0 or first > 2**63 - 1 - count:
             return f"records from {first} on; expected a transaction ID"
-        if count <= _FEW_TO_CHECK_MAX and self._few_check_out(with_data):
+        if count <= _FEW_TO_CHECK_MAX and _few_check_out(
+            self.block, first, self.offset_list(), with_data=with_data
+        ):
             return None
         if offsets[-1] != len(self.block):
             return f"a block of {len(self.block)} bytes; expected {offsets[-1]}"
@@ -266,67 +260,22 @@ class RecordBatch:
             return f"transaction IDs are not dense from {first} on"
         if not np.array_equal(heads["length"], lengths):
             return "data lengths do not fit where the records start"
-        if not self._checks_out_as_one():
-            return self._first_wrong("the record", self._checksums(0), self.record_checksums())
+        told = _record_checksums(self.block, offsets)
+        # No call per record: if the block has the checksum that follows from those of its records,
+        # all records check out, except for a chance of one in 2**32; else at least one does not.
+        if joined(told, offsets) != crc32(self.block):
+            return _first_wrong("the record", first, _checksums(self.block, offsets, 0), told)
         if not with_data:
             return None
         # No byte of the data is read a second time.
-        found = self.record_checksums() ^ moved(checksums_of_rows(rows), lengths)
-        return self._first_wrong("the data", found, heads["checksum"])
-
-    def _checks_out_as_one(self) -> bool:
-        """Whether the block has the checksum that follows from those of its records, without a call
-        per record. If so, all records check out, except for a chance of one in 2**32; if not, at
-        least one record does not."""
-        return joined(self.record_checksums(), self.offsets) == crc32(self.block)
-
-    def _few_check_out(self, with_data: bool) -> bool:
-        """Whether `fault` would find nothing; checks record by record, which is cheaper for few."""
-        block, first, size = self.block, self.first_transaction_id, len(self.block)
-        position = 0
-        for index, offset in enumerate(self.offset_list()):
-            if offset != position:
-                return False
-            if position == size:
-                return index == self.count
-            if size - position < RECORD_OVERHEAD_BYTES:
-                return False
-            found_id, _, _, length, checksum = RECORD_HEADER.unpack_from(block, position)
-            start = position + RECORD_HEADER_BYTES
-            end = start + length
-            if found_id != first + index or not 0 <= length <= DATA_BYTES_MAX or end + 4 > size:
-                return False
-            data = block[start:end]
-            if with_data and crc32(data) != checksum:
-                return False
-            if crc32(data, crc32(block[position:start])) != _CHECKSUM.unpack_from(block, end)[0]:
-                return False
-            position = end + 4
-        return False
+        found = told ^ moved(checksums_of_rows(rows), lengths)
+        return _first_wrong("the data", first, found, heads["checksum"])
 
     def wrong_data(self) -> NDArray[np.bool_]:
         """Whether the CRC-32 of each record's data differs from the one stored with it."""
-        wrong: NDArray[np.bool_] = self._checksums(RECORD_HEADER_BYTES) != self.data_checksums()
+        found = _checksums(self.block, self.offsets, RECORD_HEADER_BYTES)
+        wrong: NDArray[np.bool_] = found != self.data_checksums()
         return wrong
-
-    def _checksums(self, start: int) -> NDArray[np.uint32]:
-        """Return the CRC-32 of each record from its byte `start` up to its last checksum."""
-        view = memoryview(self.block)
-        starts, ends = (self.offsets[:-1] + start).tolist(), (self.offsets[1:] - 4).tolist()
-        pieces = map(view.__getitem__, map(slice, starts, ends))
-        return np.fromiter(map(crc32, pieces), np.uint32, len(self))
-
-    def _first_wrong(
-        self, what: str, found: NDArray[np.uint32], told: NDArray[np.uint32]
-    ) -> str | None:
-        wrong = found != told
-        if not wrong.any():
-            return None
-        index = int(np.argmax(wrong))
-        return (
-            f"checksum: CRC-32 of {what} {self.first_transaction_id + index} is"
-            f" {int(found[index]):08x}; it says {int(told[index]):08x}"
-        )
 
     def all_data(self) -> list[bytes]:
         """Return the data of each record."""
@@ -360,14 +309,71 @@ class RecordBatch:
         if self.count == 1:
             begin = int(self._offsets[0]) + start
             return np.frombuffer(self.block, np.uint8, size, begin).reshape(1, size)
-        return self._cut_at(self.offsets[:-1] + start, size)
+        return _rows_at(self.block, self.offsets[:-1] + start, size)
 
-    def _cut_at(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-        """Return a row of `size` bytes from each place in the block."""
-        # A view with an element at every byte, so that each row is copied with one call.
-        count = max(0, len(self.block) - size + 1)
-        everywhere: NDArray[np.void] = np.ndarray((count,), f"V{size}", self.block, 0, (1,))
-        return everywhere[places].view(np.uint8).reshape(-1, size)
+
+def _rows_at(block: bytes, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    """Return a row of `size` bytes from each place in `block`."""
+    # A view with an element at every byte, so that each row is copied with one call.
+    count = max(0, len(block) - size + 1)
+    everywhere: NDArray[np.void] = np.ndarray((count,), f"V{size}", block, 0, (1,))
+    return everywhere[places].view(np.uint8).reshape(-1, size)
+
+
+def _record_checksums(block: bytes, offsets: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return the CRC-32 at the end of each record, of all bytes of the record before it."""
+    return _rows_at(block, offsets[1:] - 4, 4).view(">u4").ravel().astype(np.uint32)
+
+
+def _checksums(block: bytes, offsets: NDArray[np.int64], start: int) -> NDArray[np.uint32]:
+    """Return the CRC-32 of each record from its byte `start` up to its last checksum."""
+    view = memoryview(block)
+    starts, ends = (offsets[:-1] + start).tolist(), (offsets[1:] - 4).tolist()
+    pieces = map(view.__getitem__, map(slice, starts, ends))
+    return np.fromiter(map(crc32, pieces), np.uint32, len(starts))
+
+
+def _first_wrong(
+    what: str, first: TransactionId, found: NDArray[np.uint32], told: NDArray[np.uint32]
+) -> str | None:
+    """Return what is wrong with the first of the records from `first` on of whose two checksums the
+    computed one differs from the one told; None: there is none."""
+    wrong = found != told
+    if not wrong.any():
+        return None
+    index = int(np.argmax(wrong))
+    return (
+        f"checksum: CRC-32 of {what} {first + index} is"
+        f" {int(found[index]):08x}; it says {int(told[index]):08x}"
+    )
+
+
+def _few_check_out(
+    block: bytes, first: TransactionId, offsets: list[int], *, with_data: bool
+) -> bool:
+    """Return whether `RecordBatch.fault` would find nothing; checks record by record, which is
+    cheaper for few."""
+    count, size = len(offsets) - 1, len(block)
+    position = 0
+    for index, offset in enumerate(offsets):
+        if offset != position:
+            return False
+        if position == size:
+            return index == count
+        if size - position < RECORD_OVERHEAD_BYTES:
+            return False
+        found_id, _, _, length, checksum = RECORD_HEADER.unpack_from(block, position)
+        start = position + RECORD_HEADER_BYTES
+        end = start + length
+        if found_id != first + index or not 0 <= length <= DATA_BYTES_MAX or end + 4 > size:
+            return False
+        data = block[start:end]
+        if with_data and crc32(data) != checksum:
+            return False
+        if crc32(data, crc32(block[position:start])) != _CHECKSUM.unpack_from(block, end)[0]:
+            return False
+        position = end + 4
+    return False
 
 
 def empty_batch(first_transaction_id: TransactionId) -> RecordBatch:

@@ -329,7 +329,7 @@ def test_the_lag_is_told_however_many_marks_have_come() -> None:
         if machine.phase is Phase.COMMITTING:
             step(machine, number, Failed("away"))
             machine.contents = EMPTY
-        machine.phase, machine._deadline = Phase.ASKING, None
+        machine.phase, machine.deadline = Phase.ASKING, None
     assert machine.lag_seconds(ZERO, 9_000) == 9_000
 
 

@@ -23,7 +23,8 @@ from waltz.archive.archive_verification import verify
 from waltz.archive.archived_history import archived_history
 from waltz.archive.archiver import Archiver
 from waltz.archive.archiver_metrics import ArchiverState
-from waltz.archive.archiver_shell import ArchiverProcess, batch_of, first_difference
+from waltz.archive.archiver_shell import ArchiverProcess, batch_of
+from waltz.archive.log_copier_shell import first_difference
 from waltz.cluster.log_history import LogHistory
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.host import Host

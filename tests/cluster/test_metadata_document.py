@@ -18,20 +18,16 @@ def test_the_page_on_disk_is_up_to_date() -> None:
 
 
 def test_every_node_that_has_a_name_in_the_code_is_on_the_page() -> None:
-    paths = ClusterPaths()
-    for name, found in vars(ClusterPaths).items():
-        if isinstance(found, property):
-            path = getattr(paths, name)
-            assert f"| `{path}" in metadata_tables(), f"{name}: {path}"
+    for name, path in vars(ClusterPaths()).items():
+        assert f"| `{path}" in metadata_tables(), f"{name}: {path}"
 
 
 def test_every_node_that_only_ours_has_is_named_as_such() -> None:
     introduction = metadata_tables().partition("## Nodes")[0]
     known = {path.split("/")[2] for path in golden_tree("4-after-clients") if path.count("/") > 1}
-    for name, found in vars(ClusterPaths).items():
-        if isinstance(found, property):
-            node = getattr(ClusterPaths(), name).removeprefix("/waltz").split("/")[1:2]
-            assert not node or node[0] in known or f"`{node[0]}`" in introduction, name
+    for name, path in vars(ClusterPaths()).items():
+        node = path.removeprefix("/waltz").split("/")[1:2]
+        assert not node or node[0] in known or f"`{node[0]}`" in introduction, name
 
 
 def test_constants_and_nested_parts_are_told() -> None:

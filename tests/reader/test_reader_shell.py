@@ -20,7 +20,8 @@ from waltz.errors import (
     UnavailableError,
 )
 from waltz.host import Connection
-from waltz.reader.reader_shell import READER_ROWS_MAX, AsyncLogReader
+from waltz.reader.range_columns_shell import READER_ROWS_MAX
+from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns
 from waltz.system.tcp_network import RealNetwork
 from waltz.types import Address

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +17,13 @@ from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
-from waltz.connections.cluster_connection import Role
 from waltz.connections.connection_shell import UNRESTORED, Connections, ServerConnection
 from waltz.connections.logical_handshake import ConnectionSettings
-from waltz.connections.sources_shell import CoordinatorSource
 from waltz.errors import NotFoundError
 from waltz.host import Host
 from waltz.reader import reader_shell
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import BlockData
-from waltz.types import Address
 from waltz.wire.client_protocol import CLIENT_CODEC, HighWaterMarkRequest
 from waltz.wire.history_protocol import MarksRequest
 from waltz.wire.lifecycle_protocol import FEATURES, Feature
@@ -145,42 +141,5 @@ def test_all_marks_are_told_whatever_the_server_knows_and_no_client_id_is_taken(
                 async for _ in reader.follow(0, 0):  # who mounts has a name
                     break
             assert await client_ids_given(host) == given + 1
-
-    asyncio.run(asyncio.wait_for(main(), 120.0))
-
-
-def test_ranges_of_one_server_follow_each_other_on_one_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[Role] = []
-    open_server = CoordinatorSource.open
-
-    async def counted(
-        source: CoordinatorSource, address: Address, role: Role, settings: Any
-    ) -> Any:
-        opened.append(role)
-        return await open_server(source, address, role, settings)
-
-    async def main() -> None:
-        async with running_server(tmp_path, partition_count=4) as (host, _):
-            async with AsyncWaltzClient(host, NoCallbacks(), ClientOptions()) as client:
-                for number in range(8):
-                    await client.append(number % 4, b"%d" % number)
-            monkeypatch.setattr(CoordinatorSource, "open", counted)
-            async with AsyncLogReader(host) as reader:
-                for partition in range(4):
-                    for first in range(2):
-                        (columns,) = [
-                            each async for each in reader.read(partition, first, first + 1)
-                        ]
-                        assert [*columns.data] == [b"%d" % (partition + 4 * first)]
-                assert opened.count(Role.STREAM) == 1
-                # What ended while it waited is not taken for the next range's fault.
-                for idle in reader._streams._idle.values():
-                    idle.connection.close()
-                (columns,) = [each async for each in reader.read(0, 0, 2)]
-                assert [*columns.data] == [b"0", b"4"]
-                assert opened.count(Role.STREAM) == 2
-            assert not reader._streams._idle
 
     asyncio.run(asyncio.wait_for(main(), 120.0))

@@ -93,7 +93,7 @@ def test_a_partition_with_a_session_is_not_well_if_its_replicas_take_no_appends(
     assert not server(FULL).is_healthy
     assert FULL.problems()[0].startswith("takes no appends: 0 of 1 replicas take appends")
     assert server_health_json(server(FULL))["partitions"]["0"]["writable"] is False
-    assert told_problems(server(WELL, FULL))[0].partition_id == 0
+    assert told_problems(server(WELL, FULL).partitions)[0].partition_id == 0
 
 
 def test_what_nobody_can_say_is_unknown_and_a_replica_that_is_silent_is_a_problem() -> None:

@@ -188,17 +188,17 @@ def test_appends_are_committed_in_order_and_read_back(tmp_path: Path) -> None:
             assert [text for batch in store.committed for text in texts(batch)] == said
             assert len(store.committed) < 100
             assert store.high_water_mark == len(said) - 1
-            found = await store.partition.read(TransactionId(2995), 100)
+            found = await store.partition.reads.read(TransactionId(2995), 100)
             assert found.first_transaction_id == 2995
             assert texts(found) == said[2995:]
-            assert len(await store.partition.read(TransactionId(3000), 10)) == 0
+            assert len(await store.partition.reads.read(TransactionId(3000), 10)) == 0
             assert dict(store.connections.connectivity()) == {
                 replica_id: True for replica_id, _ in store.connections.connectivity()
             }
             await store.close()
             assert isinstance(store.events[-1], StoreClosed)
             with pytest.raises(PartitionNotReadyError):
-                await store.partition.read(TransactionId(0), 1)
+                await store.partition.reads.read(TransactionId(0), 1)
 
     asyncio.run(main())
 
@@ -211,9 +211,9 @@ def test_headers_are_read_from_nodes_of_every_version(tmp_path: Path, version: i
             store.partition.append([new_record(f"record {number}") for number in range(100)])
             await store.until(lambda: store.committed_count == 100)
             for first, count_max, count in ((0, 1000, 100), (40, 7, 7), (100, 5, 0)):
-                found = await store.partition.read_headers(TransactionId(first), count_max)
+                found = await store.partition.reads.read_headers(TransactionId(first), count_max)
                 assert len(found) == count
-                expected = await store.partition.read(TransactionId(first), count_max)
+                expected = await store.partition.reads.read(TransactionId(first), count_max)
                 assert found == header_columns(expected)
             await store.close()
 
@@ -262,7 +262,7 @@ def test_the_next_owner_finds_everything_and_fences_the_last(tmp_path: Path) -> 
             old.partition.append([new_record("lost")])
             await old.until(lambda: isinstance(old.events[-1], StoreClosed))
             await new.append("c")
-            assert texts(await new.partition.read(TransactionId(0), 10)) == ["a", "b", "c"]
+            assert texts(await new.partition.reads.read(TransactionId(0), 10)) == ["a", "b", "c"]
             assert old.committed_count == 2
             await old.close()
             await new.close()
@@ -280,7 +280,7 @@ def test_a_read_that_waits_for_a_session_ends_with_a_partition_that_fails(
         async with world(tmp_path) as (host, nodes):
             await nodes.stop_all()
             store = Store(host)
-            reading = asyncio.create_task(store.partition.read(TransactionId(0), 1))
+            reading = asyncio.create_task(store.partition.reads.read(TransactionId(0), 1))
             await asyncio.sleep(0)
 
             def fail(*_: object) -> None:
@@ -323,7 +323,7 @@ def test_losing_a_replica_interrupts_nothing_and_its_return_starts_a_session(
             await nodes.stop(0)
             await store.append("e")
             assert store.high_water_mark == 4
-            assert texts(await store.partition.read(TransactionId(0), 10)) == [*"abcde"]
+            assert texts(await store.partition.reads.read(TransactionId(0), 10)) == [*"abcde"]
             await store.close()
 
     asyncio.run(main())
@@ -381,7 +381,7 @@ def test_a_changed_assignment_starts_a_session_with_the_new_replicas(
                 await nodes.stop(number)
             await nodes.stop(numbers[-1])
             await store.append("c")
-            assert texts(await store.partition.read(TransactionId(0), 5)) == ["a", "b", "c"]
+            assert texts(await store.partition.reads.read(TransactionId(0), 5)) == ["a", "b", "c"]
             await store.close()
 
     asyncio.run(main())
@@ -429,7 +429,7 @@ def test_a_record_that_rots_while_the_session_is_open_is_repaired(tmp_path: Path
             segment, place = await rot(tmp_path / "1")
 
             async def is_whole() -> bool:
-                found = await store.partition.read(TransactionId(7), 13)
+                found = await store.partition.reads.read(TransactionId(7), 13)
                 assert texts(found) == said[7:]
                 return segment.read_bytes()[place : place + 1] == b"r"
 
@@ -457,7 +457,7 @@ def test_what_every_replica_has_damaged_is_told_and_left_alone(
 
             async def is_told() -> bool:
                 with pytest.raises(UnavailableError, match="cannot read transaction 7"):
-                    await store.partition.read(TransactionId(7), 1)
+                    await store.partition.reads.read(TransactionId(7), 1)
                 texts = [each.text for each in store.partition.reports.report().replicas]
                 return texts == ["records 7-7 are damaged, and no replica gives 7-7"] * 3
 

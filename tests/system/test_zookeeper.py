@@ -28,6 +28,7 @@ from waltz.system.zookeeper import (
     ZOOKEEPER_REQUEST_BYTES_MAX,
     ZOOKEEPER_REQUEST_BYTES_OVERHEAD,
     ZooKeeperCoordinator,
+    translated_error,
 )
 
 pytestmark = pytest.mark.processes
@@ -306,6 +307,6 @@ def test_everybody_may_do_everything_with_a_node(zookeeper: RunningZooKeeper) ->
 def test_only_a_refusal_says_that_nothing_was_done(
     error: type[Exception], expected: type[Exception]
 ) -> None:
-    translated = ZooKeeperCoordinator("h:1")._translated(error())
+    translated = translated_error(error(), "h:1")
     assert isinstance(translated, expected)
     assert translated.may_be_written == (expected is CoordinatorLostError)

@@ -188,6 +188,7 @@ class Archiver:
         """`partitions` None: all that the log has. `once`: close when everything that the log had
         when it was last asked is archived, or something failed."""
         self.phase = Phase.WAITING
+        self.deadline: float | None = 0.0
         self.contents: Contents | None = None
         self.marks: dict[PartitionId, TransactionId] = {}
         self.troubles: dict[PartitionId, str] = {}
@@ -207,7 +208,6 @@ class Archiver:
         self._object_bytes = object_bytes
         self._partitions = partitions
         self._once = once
-        self._deadline: float | None = 0.0
         self._pause = RETRY_SECONDS_MIN
         self._stopping = False
         self._queue: deque[PartitionId] = deque()
@@ -224,10 +224,6 @@ class Archiver:
     def closed(self) -> bool:
         return self.phase is Phase.CLOSED
 
-    @property
-    def deadline(self) -> float | None:
-        return self._deadline
-
     def lag_seconds(self, partition_id: PartitionId, now: float) -> float | None:
         """Return for how long, at least, the first transaction that is not archived has been
         committed; 0 if none is known, None if nothing is known."""
@@ -243,12 +239,12 @@ class Archiver:
         for event in events:
             if self.phase is not Phase.CLOSED:
                 effects += self._take(event, now)
-        if self.phase is Phase.WAITING and self._deadline is not None and now >= self._deadline:
+        if self.phase is Phase.WAITING and self.deadline is not None and now >= self.deadline:
             effects += self._begin(now)
         return effects
 
     def check_invariants(self) -> None:
-        assert (self._deadline is not None) == (self.phase is Phase.WAITING)
+        assert (self.deadline is not None) == (self.phase is Phase.WAITING)
         ends: dict[PartitionId, int] = {}
         for file, _ in self._fresh:
             assert self.contents is not None
@@ -272,7 +268,8 @@ class Archiver:
                 self._fresh.append((file, replicas))
                 if self._fresh_since is None:
                     self._fresh_since = now
-                self._clear_trouble(file.partition_id)
+                self.troubles.pop(file.partition_id, None)
+                self.differences.pop(file.partition_id, None)
                 return self._next_copy(now)
             case NotCopied(partition_id, reason, is_difference):
                 self.troubles[partition_id] = reason
@@ -296,12 +293,8 @@ class Archiver:
             case Failed(reason):
                 return self._fail(reason, now)
 
-    def _clear_trouble(self, partition_id: PartitionId) -> None:
-        self.troubles.pop(partition_id, None)
-        self.differences.pop(partition_id, None)
-
     def _begin(self, now: float) -> list[Effect]:
-        self._deadline = None
+        self.deadline = None
         if self.contents is None:
             self.phase = Phase.OPENING
             return [Open(None)]
@@ -455,11 +448,11 @@ class Archiver:
 
     def _wait(self, now: float, seconds: float) -> None:
         self.phase = Phase.WAITING
-        self._deadline = now + seconds
+        self.deadline = now + seconds
 
     def _close(self) -> list[Effect]:
         self.phase = Phase.CLOSED
-        self._deadline = None
+        self.deadline = None
         return []
 
 

@@ -1,17 +1,15 @@
-"""Runs the archiver: reads the log, writes objects, commits; one thing at a time.
+"""Runs the archiver: has records copied, writes objects, commits; one thing at a time.
 
-Owns the waiting. What to do next is decided by `archiver.py`. All reading and writing is done by
-workers' threads, with a pause between pieces if a rate is set.
+Owns the waiting. What to do next is decided by `archiver.py`, and `log_copier_shell.py` reads the
+log. All reading and writing is done by workers' threads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
-from hashlib import sha256
 from typing import Final, TypeVar
 
 from waltz.archive.archive import Archive, read_contents
@@ -41,20 +39,19 @@ from waltz.archive.archiver import (
 from waltz.archive.archiver_metrics import ArchiverPartition, ArchiverState
 from waltz.archive.cluster_log import ArchivedLog
 from waltz.archive.commits import commit, create_archive, orphans, write_object
-from waltz.archive.log_object import LogObject, ObjectWriter, record_offsets
+from waltz.archive.log_copier_shell import CopiesDifferError, LogCopier
+from waltz.archive.log_object import ObjectWriter, record_offsets
 from waltz.archive.manifest import Contents, Manifest
 from waltz.arrays import np
 from waltz.errors import (
     CorruptionError,
-    NotFoundError,
     VersionConflictError,
     WaltzError,
 )
 from waltz.host import Host
 from waltz.machine_shell import Mailbox, run
-from waltz.operators.replicas_shell import Replica
 from waltz.record import RecordBatch
-from waltz.types import PartitionId, ReplicaId, TransactionId
+from waltz.types import PartitionId, TransactionId
 
 T = TypeVar("T")
 
@@ -62,9 +59,6 @@ log = logging.getLogger(__name__)
 
 EVENTS_MAX: Final = 16
 """Events that wait for the machine: one of the effect under way, and a request to stop."""
-
-COPIES_COMPARED_MAX: Final = 64
-"""Copies that one run of records may be compared with."""
 
 
 class ArchiverProcess:
@@ -89,14 +83,17 @@ class ArchiverProcess:
         self._open_log = open_log
         self._log: ArchivedLog | None = None
         self._target = target
-        self._object_bytes = object_bytes
-        self._verify_replicas = verify_replicas
-        self._rate = bytes_per_second
-        self._paid_until = 0.0
+        self._copier: LogCopier | None = None
+        self._new_copier = partial(
+            LogCopier,
+            host,
+            object_bytes=object_bytes,
+            verify_replicas=verify_replicas,
+            bytes_per_second=bytes_per_second,
+        )
         self._mailbox: Mailbox[Event] = Mailbox(host.clock, EVENTS_MAX)
         self._work: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
-        self._is_stopping = False
         self._object_count = 0
         self._byte_count = 0
 
@@ -106,6 +103,7 @@ class ArchiverProcess:
         Raises ConfigurationError: the archive is another cluster's; and as `open_reader`.
         """
         self._log = await self._blocking(self._open_log)
+        self._copier = self._new_copier(self._log)
         key = self._log.cluster_key
         archive = await self._blocking(lambda: create_archive(self._target, key))
         log.info(
@@ -122,7 +120,8 @@ class ArchiverProcess:
 
     async def stop(self) -> None:
         """Ask the machine to close, and return once it has; a commit under way is finished."""
-        self._is_stopping = True
+        if self._copier is not None:
+            self._copier.stop()
         self._mailbox.put(StopAsked())
         await self._done.wait()
         if self._work is not None:
@@ -222,7 +221,8 @@ class ArchiverProcess:
     async def _copied(self, effect: Copy) -> Event:
         partition_id = effect.partition_id
         try:
-            made, replicas = await self._made(effect)
+            assert self._copier is not None, "started"
+            made, replicas = await self._copier.copy(effect, self._object_count)
             file = await self._blocking(lambda: write_object(self._target, made, self._unique()))
         except CopiesDifferError as error:
             log.error("copies_differ partition=%d difference=%s", partition_id, error)
@@ -237,134 +237,6 @@ class ArchiverProcess:
             file.path, file.end - file.first, file.byte_count, ",".join(replicas) or "-",
         )  # fmt: skip
         return Copied(file, replicas)
-
-    async def _made(self, effect: Copy) -> tuple[LogObject, tuple[ReplicaId, ...]]:
-        """Return an object of the records and the replicas that hold exactly these.
-
-        Raises WaltzError: fewer copies than asked for can be compared; `CopiesDifferError`.
-        """
-        replicas: list[Replica] = []
-        if self._verify_replicas:
-            replicas = await self._blocking(lambda: self._the_log.replicas(effect.partition_id))
-            if not replicas:
-                raise NotFoundError(
-                    f"no replica of partition {effect.partition_id} is known to equal the log"
-                )
-        # Another one is read first each time, so that all are read in the end.
-        turn = self._object_count % len(replicas) if replicas else 0
-        replicas = replicas[turn:] + replicas[:turn]
-        wanted = max(0, min(self._verify_replicas, len(replicas) - 1, COPIES_COMPARED_MAX))
-        errors: list[str] = []
-        sources: list[Replica | None] = [*replicas] or [None]
-        for source in sources:
-            others = [each for each in replicas if each is not source][:COPIES_COMPARED_MAX]
-            # One node's disk and way are waited for while another's are.
-            made, read = await asyncio.gather(
-                tried(self._read(source, effect)),
-                asyncio.gather(*(tried(self._digest(each, effect)) for each in others[:wanted])),
-            )
-            if isinstance(made, LogObject):
-                break
-            errors.append(str(made))
-        else:
-            raise NotFoundError("; ".join(errors))
-        if source is None:
-            return made, ()
-        equal = [source.replica_id]
-        for place, other in enumerate(others):
-            if len(equal) > wanted:
-                break
-            try:
-                told = read[place] if place < wanted else await self._digest(other, effect)
-                await self._expect_equal(made, source, other, told)
-            except CopiesDifferError:
-                raise
-            except WaltzError as error:
-                errors.append(str(error))
-            else:
-                equal.append(other.replica_id)
-        if len(equal) <= wanted:
-            raise NotFoundError(
-                f"transactions {made.head.first} to {made.head.end - 1} of partition"
-                f" {effect.partition_id} could be compared with {len(equal) - 1} other replicas;"
-                f" {wanted} are asked for: {'; '.join(errors)}"
-            )
-        return made, tuple(equal)
-
-    async def _read(self, source: Replica | None, effect: Copy) -> LogObject:
-        writer = ObjectWriter(self._the_log.cluster_key, effect.partition_id, effect.first)
-        await self._fill(writer, source, effect)
-        return await self._blocking(writer.finish)
-
-    async def _digest(self, source: Replica, effect: Copy) -> RecordsDigest:
-        """Return what `_read` would make an object of, from another copy."""
-        digest = RecordsDigest(effect.first)
-        await self._fill(digest, source, effect)
-        return digest
-
-    async def _fill(
-        self, taker: ObjectWriter | RecordsDigest, source: Replica | None, effect: Copy
-    ) -> None:
-        """Hand over the records for one object. Of equal copies these are the same."""
-        batches = self._the_log.read(source, effect.partition_id, effect.first, effect.end)
-        try:
-            while (batch := await self._next(batches)) is not None:
-                room = self._object_bytes - taker.raw_count
-                taken = batch.head(taker.next, batch.count, room)
-                is_full = taken.count < batch.count or len(taken.block) >= room
-                if len(taken.block) <= room or taker.next == effect.first:
-                    await self._blocking(partial(taker.add, taken))
-                if is_full:
-                    break
-        finally:
-            await self._end(batches)
-
-    async def _next(self, batches: Iterator[RecordBatch]) -> RecordBatch | None:
-        if self._is_stopping:
-            raise NotFoundError("the archiver is told to stop")
-        batch = await self._blocking(lambda: next(batches, None))
-        if batch is not None and self._rate is not None:
-            # One rate for all copies that are read at once.
-            now = self._host.clock.now()
-            self._paid_until = max(self._paid_until, now) + len(batch.block) / self._rate
-            await asyncio.sleep(self._paid_until - now)
-        return batch
-
-    async def _end(self, batches: Generator[RecordBatch, None, None]) -> None:
-        with suppress(ValueError):  # told to stop: its thread is still in it, until the log closes
-            await self._blocking(batches.close)
-
-    async def _expect_equal(
-        self,
-        made: LogObject,
-        source: Replica,
-        other: Replica,
-        told: RecordsDigest | WaltzError | OSError,
-    ) -> None:
-        """Raises `CopiesDifferError`: the other replica holds other records; WaltzError: it could
-        not be asked."""
-        if isinstance(told, WaltzError | OSError):
-            raise told
-        head = made.head
-        if (told.next, told.digest) == (head.end, made.raw_digest):
-            return
-        where = await self._blocking(
-            lambda: first_difference(
-                self._the_log.read(source, head.partition_id, head.first, head.end),
-                self._the_log.read(other, head.partition_id, head.first, head.end),
-            )
-        )
-        if where is None:
-            raise CorruptionError(
-                f"partition {head.partition_id}: {source.replica_id} and {other.replica_id} hold"
-                f" equal records when read again; before, one of them told others of transactions"
-                f" {head.first} to {head.end - 1}"
-            )
-        raise CopiesDifferError(
-            f"partition {head.partition_id}: {source.replica_id} and {other.replica_id} hold"
-            f" different records from transaction {where} on; nothing of it is archived until they"
-            " are equal"
-        )
 
     def _merged(self, effect: Merge) -> Merged:
         first, last = effect.files[0], effect.files[-1]
@@ -420,61 +292,6 @@ class ArchiverProcess:
         return await self._host.workers.run_blocking(function)
 
 
-async def tried(work: Awaitable[T]) -> T | WaltzError | OSError:
-    """Return what comes of `work`, or why nothing does."""
-    try:
-        return await work
-    except (WaltzError, OSError) as error:
-        return error
-
-
-class CopiesDifferError(CorruptionError):
-    """Two copies of the log differ."""
-
-
-class RecordsDigest:
-    """Takes the records of one copy, as an `ObjectWriter` does, and keeps their SHA-256."""
-
-    def __init__(self, first: TransactionId) -> None:
-        self.next = first
-        self.raw_count = 0
-        self._digest = sha256()
-
-    def add(self, batch: RecordBatch) -> None:
-        """Take the next records. They must begin where the last ones have ended."""
-        assert batch.first_transaction_id == self.next, "records are added in order"
-        self._digest.update(batch.block)
-        self.next = batch.next_transaction_id
-        self.raw_count += len(batch.block)
-
-    @property
-    def digest(self) -> bytes:
-        return self._digest.digest()
-
-
 def batch_of(block: bytes, first: TransactionId) -> RecordBatch:
     """Return the batch of whole records with dense IDs from `first` on. Raises CorruptionError."""
     return RecordBatch(first, block, np.array(record_offsets(block, first), np.int64))
-
-
-def first_difference(one: Iterator[RecordBatch], other: Iterator[RecordBatch]) -> int | None:
-    """Return the first transaction whose records differ; None: there is none."""
-    ahead: RecordBatch | None = next(other, None)
-    for batch in one:
-        position = batch.first_transaction_id
-        while position < batch.next_transaction_id:
-            if ahead is None:
-                return position
-            count = min(batch.next_transaction_id, ahead.next_transaction_id) - position
-            mine, theirs = batch.slice(position, count), ahead.slice(position, count)
-            if mine.block != theirs.block:
-                for each, (left, right) in enumerate(
-                    zip(mine.records(), theirs.records(), strict=True)
-                ):
-                    if left != right:
-                        return position + each
-                return position
-            position = TransactionId(position + count)
-            if position == ahead.next_transaction_id:
-                ahead = next(other, None)
-    return None

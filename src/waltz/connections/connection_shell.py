@@ -174,25 +174,9 @@ class ServerConnection:
         """Whether the server tells the outcome of each append, and knows ranges of records."""
         return self._link.knows_batches
 
-    @property
-    def knows_clients(self) -> bool:
-        """Whether the server takes marks that were applied, and says who its clients are."""
-        return Feature.CLIENTS in self._link.features
-
-    @property
-    def names_histories(self) -> bool:
-        """Whether the server names the newest history of the log, and tells all if asked."""
-        return Feature.HISTORY in self._link.features
-
-    @property
-    def gives_marks(self) -> bool:
-        """Whether the server tells the marks of all its partitions in one answer."""
-        return Feature.MARKS in self._link.features
-
-    @property
-    def gives_headers(self) -> bool:
-        """Whether the server knows ranges of headers."""
-        return Feature.HEADERS in self._link.features
+    def has(self, feature: Feature) -> bool:
+        """Return whether both sides use the feature, as agreed on; none before version 5."""
+        return feature in self._link.features
 
     async def receive(self) -> Sequence[Message] | None:
         """Return the messages that have arrived, possibly none; None once the connection has ended.
@@ -514,7 +498,7 @@ class Connections:
     def tell_marks(self, connection_sequence: int, marks: AppliedMarks) -> None:
         """Send `marks` on that connection, if its server wants to hear of them."""
         connection = self._open.get(connection_sequence)
-        if connection is not None and connection.knows_clients:
+        if connection is not None and connection.has(Feature.CLIENTS):
             self.send(connection_sequence, [marks])
 
     def break_off(self, connection_sequence: int, reason: str) -> None:
@@ -543,7 +527,7 @@ class Connections:
                         effect.partition_id,
                         sequence,
                         knows_batches=connection.knows_batches,
-                        gives_marks=connection.gives_marks,
+                        gives_marks=connection.has(Feature.MARKS),
                     )
             case DetachPartition():
                 self._sides[effect.role].detach(effect.partition_id, effect.connection_sequence)

@@ -235,7 +235,7 @@ class DiscoverySource:
         return connection
 
     def side(self, role: Role, side: Side) -> Side:
-        return _Listening(side, self._take) if role is Role.REQUESTS else side
+        return _Listening(side, self._take_topology) if role is Role.REQUESTS else side
 
     def server_connected(self, address: Address) -> None:
         self._mailbox.put(ConnectionUp(address))
@@ -246,8 +246,9 @@ class DiscoverySource:
     def server_disconnected(self, address: Address) -> None:
         self._mailbox.put(ConnectionDown(address, self._jitter()))
 
-    def _take(self, topology: Topology) -> None:
-        self._mailbox.put(Told(topology))
+    def _take_topology(self, message: Message) -> None:
+        if isinstance(message, Topology):
+            self._mailbox.put(Told(message))
 
     def _jitter(self) -> float:
         return self._host.random.uniform(0.0, 1.0)
@@ -267,11 +268,7 @@ class DiscoverySource:
     async def _ask(self, connection: ServerConnection, request: Message, kind: type[A]) -> A:
         """Ask on a connection that has no reader yet. Other messages are dropped: a subscription
         reports the newest state again."""
-        return await ask_first(connection, request, kind, self._note_topology)
-
-    def _note_topology(self, message: Message) -> None:
-        if isinstance(message, Topology):
-            self._mailbox.put(Told(message))
+        return await ask_first(connection, request, kind, self._take_topology)
 
     # The guide
 
@@ -329,8 +326,7 @@ class DiscoverySource:
             logger.info("server_found address=%s cluster=%s", attempt.address, topology.cluster_key)
             while (messages := await connection.receive()) is not None:
                 for message in messages:
-                    if isinstance(message, Topology):
-                        self._take(message)
+                    self._take_topology(message)
         except RemoteProtocolError as error:
             logger.warning("guide_faulted address=%s error=%s", attempt.address, error)
         finally:

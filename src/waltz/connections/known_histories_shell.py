@@ -20,6 +20,7 @@ from waltz.errors import HistoryChangedError, RemoteProtocolError, UnavailableEr
 from waltz.limits import HANDSHAKE_SECONDS_MAX
 from waltz.wire.denial_protocol import Denied
 from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest
+from waltz.wire.lifecycle_protocol import Feature
 from waltz.wire.message import Message
 
 A = TypeVar("A", bound=Message)
@@ -50,7 +51,7 @@ class KnownHistories:
         RemoteProtocolError: it does not keep to the protocol, or the owner refuses the histories.
         """
         known, agreement = self.current, connection.agreement
-        if agreement is None or not connection.names_histories:
+        if agreement is None or not connection.has(Feature.HISTORY):
             if otherwise is None:
                 return
             told = await otherwise()

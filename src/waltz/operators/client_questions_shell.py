@@ -138,7 +138,7 @@ async def ask_clients(
         async with asyncio.timeout(seconds):
             connection = await ServerConnection.open(host, address, ASKING)
             try:
-                if not connection.knows_clients:
+                if not connection.has(Feature.CLIENTS):
                     raise UnavailableError(cannot_say)
                 return await _ask_pages(connection, sorted(set(marks)))
             finally:

@@ -236,7 +236,8 @@ class RelayProcess:
             state = RelayState(self._host.random.uuid(), key, count)
         else:
             state = found.state
-        self._check(state, key, client.partition_count, remedy)
+        wanted = self._partition_count or state.partition_count
+        _check(state, key, wanted, client.partition_count, remedy)
         state = state.taken_over(client.client_id)
         if not await self._blocking(lambda: self._store.take_over(version, self._holder, state)):
             await self._close_client()
@@ -251,25 +252,6 @@ class RelayProcess:
         )  # fmt: skip
         # A claimed row has fitted; one that does not any more was changed.
         return TookOver(version + 1, state, tuple(_as_row(each, state) for each in written))
-
-    def _check(self, state: RelayState, key: UUID, partition_count: int, remedy: str) -> None:
-        """Raises HistoryChangedError: the outbox goes to another cluster; ConfigurationError."""
-        if state.cluster_key != key:
-            raise HistoryChangedError(
-                f"the outbox goes to cluster {state.cluster_key}, and cluster {key} answers."
-                f" {remedy}"
-            )
-        wanted = self._partition_count or state.partition_count
-        if wanted != state.partition_count:
-            raise ConfigurationError(
-                f"the keys of the outbox are spread over {state.partition_count} partitions, and"
-                f" {wanted} are asked for: rows of one key would be in two partitions, in no order"
-            )
-        if wanted > partition_count:
-            raise ConfigurationError(
-                f"the keys of the outbox are spread over {wanted} partitions; the cluster has"
-                f" {partition_count}"
-            )
 
     def _clients_of(self, rows: ClaimedRows) -> Collection[ClientId] | None:
         """Return the clients that the claim names now; None: another relay has taken over."""
@@ -373,6 +355,28 @@ class RelayProcess:
 
     async def _blocking(self, function: Callable[[], T]) -> T:
         return await self._host.workers.run_blocking(function)
+
+
+def _check(state: RelayState, key: UUID, wanted: int, partition_count: int, remedy: str) -> None:
+    """Compare the outbox's state with the cluster of `key`, which has `partition_count` partitions,
+    and with the number of partitions that is asked for.
+
+    Raises HistoryChangedError: the outbox goes to another cluster; ConfigurationError.
+    """
+    if state.cluster_key != key:
+        raise HistoryChangedError(
+            f"the outbox goes to cluster {state.cluster_key}, and cluster {key} answers. {remedy}"
+        )
+    if wanted != state.partition_count:
+        raise ConfigurationError(
+            f"the keys of the outbox are spread over {state.partition_count} partitions, and"
+            f" {wanted} are asked for: rows of one key would be in two partitions, in no order"
+        )
+    if wanted > partition_count:
+        raise ConfigurationError(
+            f"the keys of the outbox are spread over {wanted} partitions; the cluster has"
+            f" {partition_count}"
+        )
 
 
 def _as_row(written: WrittenRow, state: RelayState) -> OutboxRow:

@@ -36,6 +36,7 @@ from waltz.types import Address, ClientId, Generation, PartitionId
 from waltz.wire.batch_protocol import DataWanted
 from waltz.wire.client_protocol import MountRequest
 from waltz.wire.fed import FedRun, run_of_headers
+from waltz.wire.lifecycle_protocol import Feature
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,8 @@ class PartitionStreams:
             stream = _Stream(partition_id, address, connection, self._source.histories)
             with self._kept(stream) as sequence:
                 runs: AsyncGenerator[FedRun | RecordBatch, None]
-                knows_ranges = connection.knows_batches if with_data else connection.gives_headers
+                gives_headers = connection.has(Feature.HEADERS)
+                knows_ranges = connection.knows_batches if with_data else gives_headers
                 if cursor.end is not None and knows_ranges:
                     runs = self._blocks_from(cursor, stream, progress_at, with_data)
                 else:

@@ -1,21 +1,19 @@
 """The reader: ranges of the log as columns, bodies fetched ahead.
 
-Owns the connections for bodies; `PartitionStreams` owns one stream connection per read. Stateless
-between reads. Decisions are those of `FeedCursor`, `ClusterConnection` and `PendingRequests`.
+Owns the connections for bodies; `PartitionStreams` owns one stream connection per read, and
+`RangeColumns` joins both. Stateless between reads. Decisions are those of `FeedCursor`,
+`ClusterConnection` and `PendingRequests`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from waltz.arrays import np
 from waltz.cluster.cluster_shell import ClusterSnapshot
 from waltz.cluster.histories import Histories
 from waltz.cluster.paths import DEFAULT_ROOT
@@ -28,44 +26,21 @@ from waltz.connections.retrying_shell import with_retries
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     ClientClosedError,
-    ClusterChangedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
     UnavailableError,
 )
 from waltz.host import Host
-from waltz.limits import (
-    CONNECTION_SECONDS_MAX,
-    READER_FETCH_ROWS_MAX,
-    READER_FETCHES_IN_FLIGHT_MAX,
-    READER_SECONDS_MAX,
-)
-from waltz.reader.followed_feed import FeedCursor, check_read
+from waltz.limits import CONNECTION_SECONDS_MAX, READER_SECONDS_MAX
 from waltz.reader.partition_streams_shell import PartitionStreams, out_of_time
-from waltz.reader.transaction_columns import (
-    BlockData,
-    TransactionColumns,
-    columns_of,
-    columns_of_records,
-    join_columns,
-)
-from waltz.record import RecordBatch
+from waltz.reader.range_columns_shell import RangeColumns
+from waltz.reader.transaction_columns import TransactionColumns, WantsData
 from waltz.types import NO_CLIENT, Address, Generation, PartitionId, TransactionId
 from waltz.wire.client_label import ClientLabel, check_label
-from waltz.wire.fed import FedRun
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from waltz.reader.attested_columns_shell import Attestation, AttestedColumns
-
-READER_ROWS_MAX: Final = 10_000
-"""Runs of the feed are joined until they have this many rows, and are then yielded."""
-
-READER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Runs of the feed are joined until they have this many bytes, and are then yielded."""
-
 
 NOT_STARTED = (
     "this reader is not started; open it with `async with`, or await its `start` before any other"
@@ -73,9 +48,6 @@ NOT_STARTED = (
 )
 
 T = TypeVar("T")
-
-WantsData: TypeAlias = "Callable[[NDArray[np.int32]], NDArray[np.bool_]]"
-"""Says for each of some headers whether the data is to be fetched."""
 
 
 class AsyncLogReader:
@@ -101,7 +73,9 @@ class AsyncLogReader:
         self._host = host
         self._timeout_seconds = timeout_seconds
         self._release_host = release_host
-        self._tasks = Tasks(self._crash)
+        self._tasks = Tasks(
+            lambda error: self._end(ClientClosedError(f"the reader has failed: {error!r}"))
+        )
         discovery = DiscoverySettings(servers, min(CONNECTION_SECONDS_MAX, timeout_seconds))
         self._source = source_for(
             host,
@@ -109,7 +83,7 @@ class AsyncLogReader:
             root or DEFAULT_ROOT,
             discovery,
             self._change_view,
-            self._change_cluster,
+            lambda error, _expected, _found: self._end(error),
             _take_histories,
         )
         self._retry_policy = retry_policy or RetryReads()
@@ -118,6 +92,7 @@ class AsyncLogReader:
         self._streams = PartitionStreams(host, self._source, settings, timeout_seconds)
         self._requests: Requests | None = None
         self._connections: Connections | None = None
+        self._ranges: RangeColumns | None = None
         self._attested: AttestedColumns | None = None
 
     async def start(self) -> None:
@@ -129,6 +104,13 @@ class AsyncLogReader:
             await self.close()
             raise
         self._requests = Requests(self._host, self._tasks, NO_CLIENT)
+        self._ranges = RangeColumns(
+            self._streams,
+            self._requests,
+            self._repeat,
+            lambda: self.histories,
+            self._timeout_seconds,
+        )
         self._connections = Connections(
             self._host,
             self._tasks,
@@ -260,7 +242,8 @@ class AsyncLogReader:
         if wants_data is not None and self._attested is not None:
             raise LocalProtocolError("what is attested is read with all data: give no `wants_data`")
         self._check_partition(partition_id)
-        found = self._read(PartitionId(partition_id), first, end, wants_data, history)
+        assert self._ranges is not None, "started"
+        found = self._ranges.read(PartitionId(partition_id), first, end, wants_data, history)
         return self._proven(PartitionId(partition_id), found, waits=False)
 
     def follow(self, partition_id: int, first: int) -> AsyncGenerator[TransactionColumns, None]:
@@ -271,7 +254,8 @@ class AsyncLogReader:
         if first < 0:
             raise LocalProtocolError(f"the first transaction is {first}; expected at least 0")
         self._check_partition(partition_id)
-        found = self._read(PartitionId(partition_id), first, None)
+        assert self._ranges is not None, "started"
+        found = self._ranges.read(PartitionId(partition_id), first, None)
         return self._proven(PartitionId(partition_id), found, waits=True)
 
     def _proven(
@@ -284,116 +268,6 @@ class AsyncLogReader:
         if self._attested is None:
             return found
         return self._attested.of(partition_id, found, waits=waits)
-
-    # Bodies
-
-    async def _read(
-        self,
-        partition_id: PartitionId,
-        first: int,
-        end: int | None,
-        wants_data: WantsData | None = None,
-        history: UUID | None = None,
-    ) -> AsyncGenerator[TransactionColumns, None]:
-        """Join runs of the feed, whose bodies are fetched ahead, into what is yielded."""
-        if first == end:
-            return
-        self._streams.check_open()
-        fetching: _Ahead = asyncio.Queue(READER_FETCHES_IN_FLIGHT_MAX)
-        cursor = FeedCursor(partition_id, first, end, history)
-        feeding = asyncio.create_task(self._fetch_ahead(partition_id, cursor, fetching, wants_data))
-        feeding.add_done_callback(lambda _: _wake(fetching))
-        try:
-            parts: list[TransactionColumns] = []
-            rows = size = 0
-            while (item := await _next(fetching, feeding)) is not None:
-                columns = item if isinstance(item, TransactionColumns) else await item
-                if isinstance(columns.data, BlockData):  # large as they are, and not copied
-                    if parts:
-                        yield join_columns(parts)
-                        parts, rows, size = [], 0, 0
-                    yield columns
-                    continue
-                parts.append(columns)
-                rows += len(columns)
-                size += sum(map(len, columns.data))
-                is_last = end is None and fetching.empty()
-                if rows >= READER_ROWS_MAX or size >= READER_BYTES_MAX or is_last:
-                    yield join_columns(parts)
-                    parts, rows, size = [], 0, 0
-            if parts:
-                yield join_columns(parts)
-        finally:
-            feeding.cancel()
-            left: list[asyncio.Task[Any]] = [feeding]
-            while not fetching.empty():
-                waiting = fetching.get_nowait()
-                if isinstance(waiting, asyncio.Task):
-                    left.append(waiting)
-            for each in left:
-                each.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
-
-    async def _fetch_ahead(
-        self,
-        partition_id: PartitionId,
-        cursor: FeedCursor,
-        fetching: _Ahead,
-        wants_data: WantsData | None,
-    ) -> None:
-        with_data = wants_data is None
-        async with aclosing(self._streams.open(partition_id, cursor, with_data=with_data)) as runs:
-            async for fed in runs:
-                if isinstance(fed, RecordBatch):
-                    await fetching.put(columns_of_records(fed))
-                    continue
-                if fed.data is not None:
-                    await fetching.put(columns_of(fed, fed.data))
-                    continue
-                is_wanted = np.ones(len(fed), np.bool_)
-                if wants_data is not None:
-                    is_wanted = np.asarray(wants_data(fed.headers), np.bool_)
-                if not is_wanted.any():
-                    await fetching.put(columns_of(fed, [b""] * len(fed)))
-                    continue
-                for start in range(0, len(fed), READER_FETCH_ROWS_MAX):
-                    rows = slice(start, start + READER_FETCH_ROWS_MAX)
-                    part = fed[rows]
-                    fetch = asyncio.create_task(
-                        self._fetch(partition_id, part, is_wanted[rows], cursor.history)
-                    )
-                    try:
-                        await fetching.put(fetch)
-                    except asyncio.CancelledError:
-                        fetch.cancel()
-                        raise
-
-    async def _fetch(
-        self,
-        partition_id: PartitionId,
-        fed: FedRun,
-        is_wanted: NDArray[np.bool_],
-        history: UUID | None,
-    ) -> TransactionColumns:
-        """Return the run, which was fed of `history`, with the data of those that are wanted; that
-        of the others is empty. Raises HistoryChangedError: the data is of another history."""
-        assert self._requests is not None, "started"
-        first = fed.first_transaction_id
-        places = np.flatnonzero(is_wanted).tolist()
-        ids = [TransactionId(first + place) for place in places]
-        fetch = partial(self._requests.fetch, partition_id, ids, fragile=True)
-        try:
-            bodies = await self._repeat(Operation.TRANSACTION_DATA, fetch)
-        except OperationTimeoutError:
-            raise out_of_time(
-                self._timeout_seconds, partition_id, f"data from transaction {first} on"
-            ) from None
-        if history is not None:
-            check_read(self.histories, partition_id, history, first + len(fed))
-        data = [b""] * len(fed)
-        for place, body in zip(places, bodies, strict=True):
-            data[place] = body
-        return columns_of(fed, data)
 
     async def _repeat(self, operation: Operation, attempt: Callable[[], Awaitable[T]]) -> T:
         return await with_retries(
@@ -412,12 +286,6 @@ class AsyncLogReader:
                 f"there is no partition {partition_id}; expected 0 to {self.partition_count - 1}"
             )
 
-    def _crash(self, error: BaseException) -> None:
-        self._end(ClientClosedError(f"the reader has failed: {error!r}"))
-
-    def _change_cluster(self, error: ClusterChangedError, expected: UUID, found: UUID) -> None:
-        self._end(error)
-
     def _end(self, error: Exception) -> None:
         """End all reads with `error`."""
         self._streams.end(error)
@@ -433,25 +301,3 @@ def _take_histories(_: Histories) -> None:
 
 def _ignore_generation(_: PartitionId, __: Generation) -> None:
     """Only appends carry generations."""
-
-
-_Fetch: TypeAlias = asyncio.Task[TransactionColumns]
-_Ahead: TypeAlias = asyncio.Queue[_Fetch | TransactionColumns | None]
-"""Runs that are to be yielded, in order: with their data, or while it is fetched."""
-
-
-def _wake(queue: asyncio.Queue[Any]) -> None:
-    if queue.empty():
-        queue.put_nowait(None)
-
-
-async def _next(
-    fetching: _Ahead, feeding: asyncio.Task[None]
-) -> _Fetch | TransactionColumns | None:
-    """Return the next run, or its fetch; None at the end. Raises what ended the feed."""
-    while True:
-        if fetching.empty() and feeding.done():
-            feeding.result()
-            return None
-        if (item := await fetching.get()) is not None:
-            return item

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypeAlias, overload
 from zlib import crc32
 
 from waltz.arrays import np
@@ -21,6 +21,9 @@ from waltz.wire.fed import FedRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+WantsData: TypeAlias = "Callable[[NDArray[np.int32]], NDArray[np.bool_]]"
+"""Says for each of some headers whether the data is to be fetched."""
 
 
 class BlockData(Sequence[bytes]):

@@ -269,7 +269,7 @@ class RunningPartition:
             wanted.count_max,
             wanted.with_data,
         )
-        read = self._store.read if with_data else self._store.read_headers
+        read = self._store.reads.read if with_data else self._store.reads.read_headers
         try:
             self.put(RecordsRead(first, await read(first, count_max), with_data))
         except WaltzError as error:

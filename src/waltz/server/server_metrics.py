@@ -480,11 +480,11 @@ SERVER_PARTITION_FAMILIES: Final[Sequence[Family[ServerPartitionState]]] = (
 )
 
 
-def told_problems(state: ServerState) -> tuple[PartitionProblem, ...]:
+def told_problems(partitions: Sequence[ServerPartitionState]) -> tuple[PartitionProblem, ...]:
     """Return problems of partitions that take no appends, at most PARTITION_PROBLEMS_MAX."""
     reasons = (
         (p.partition_id, p.obstacle)
-        for p in state.partitions
+        for p in partitions
         if p.is_writable is False and p.obstacle is not None
     )
     return tuple(

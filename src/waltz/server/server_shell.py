@@ -26,7 +26,7 @@ from waltz.cluster.histories import Histories
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.server_assignment import MembershipRead
 from waltz.errors import CoordinationError, ProtocolError, UnavailableError
-from waltz.host import Host, Listener
+from waltz.host import Coordinator, Host, Listener
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     CONNECTION_RESTORE_SECONDS,
@@ -36,7 +36,6 @@ from waltz.limits import (
     HANDSHAKE_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     LOCK_TABLE_SLOTS,
-    REPORTS_MAX,
     SMALL_BYTES_MAX,
 )
 from waltz.server.clients.client_connection import answer_without_partition, may_overtake
@@ -47,9 +46,6 @@ from waltz.server.clients.identification import rule_of
 from waltz.server.clients.mark_keeping_shell import MarkKeeper
 from waltz.server.clients.mounted_clients import (
     AppliedByClients,
-    ClientsLook,
-    Looking,
-    told_lag,
 )
 from waltz.server.clients.reception import Terms
 from waltz.server.commit_ages import Lag
@@ -59,15 +55,11 @@ from waltz.server.feeding.feed_cache import FeedCache
 from waltz.server.feeding.outbox import Part
 from waltz.server.held_partition import HeldPartition
 from waltz.server.holding_shell import Holding
-from waltz.server.refusal_reports import told_refusals
+from waltz.server.operator_answers_shell import OPERATORS_QUESTIONS, OperatorAnswers
 from waltz.server.running_partitions_shell import RunningPartitions
 from waltz.server.server_metrics import (
     ServerStage,
     ServerState,
-    milliseconds,
-    told_durations,
-    told_problems,
-    told_reports,
 )
 from waltz.server.server_partition_events import (
     ConnectionDrained,
@@ -97,42 +89,21 @@ from waltz.wire.client_protocol import (
     ServerPartitionsHealthRequest,
     ServerPartitionsHealthResponse,
 )
-from waltz.wire.clients_protocol import AppliedMarks, ClientsRequest, MarkLag
+from waltz.wire.clients_protocol import AppliedMarks
 from waltz.wire.cut_protocol import HoldReleaseRequest, HoldRequest
 from waltz.wire.discovery_protocol import (
     ClientIdRequest,
     GrowthReport,
     GrowthRequest,
-    PartitionProblems,
-    PartitionProblemsRequest,
     TopologyRequest,
 )
 from waltz.wire.history_protocol import HistoriesAnswer, HistoriesRequest, MarksAnswer, MarksRequest
 from waltz.wire.message import Message
-from waltz.wire.report_protocol import (
-    CoordinatorLocation,
-    CoordinatorRequest,
-    DurationsRequest,
-    HotLocksRequest,
-    PartitionReports,
-    PartitionReportsRequest,
-    RefusalsRequest,
-)
 from waltz.wire.storage_protocol import STORAGE_CODEC
 
 SERVER_QUESTIONS_MAX: Final = 16
 """Questions of one connection to the server as a whole, not answered yet."""
 
-OPERATORS_QUESTIONS: Final = (
-    PartitionProblemsRequest,
-    PartitionReportsRequest,
-    RefusalsRequest,
-    HotLocksRequest,
-    DurationsRequest,
-    ClientsRequest,
-    CoordinatorRequest,
-)
-"""Questions of people and tools about this server."""
 
 READERS_QUESTIONS: Final = (HistoriesRequest, MarksRequest)
 """Questions about the log of those who read it."""
@@ -195,8 +166,6 @@ class Server:
         self._applied = AppliedByClients()
         self._mark_keeper = MarkKeeper(host, config.root)
         self._consumer_marks = ConsumerMarks()
-        self._look: ClientsLook | None = None
-        self._looking = asyncio.Lock()
         self._backlog_bytes_peak = 0
         self._errands: dict[asyncio.Task[None], None] = {}
         self._partitions = partitions = RunningPartitions(
@@ -214,6 +183,15 @@ class Server:
         )
         self._holding = Holding(partitions.running, lambda: partitions.assigned)
         self._coordinator = CoordinatorWatch(host, config.root, calls)
+        self._operator_answers = OperatorAnswers(
+            host.clock,
+            self._clients,
+            self._applied,
+            partitions,
+            self._coordinator,
+            watches_coordinator=config.watches_coordinator,
+            coordinator_location=config.coordinator_location,
+        )
         self._directory = Directory(host, config.root, self._clients.send, self._clients.full)
         self._listener: Listener | None = None
         self._membership: ServerMembership | None = None
@@ -424,20 +402,24 @@ class Server:
         if isinstance(message, ClientIdRequest):
             return await self._directory.give_client_id(message)
         if isinstance(message, READERS_QUESTIONS):
-            return self._tell_reader(message)
+            return _tell_reader(message, self._histories, self._partitions)
         if isinstance(message, GrowthRequest):
-            return GrowthReport(message.request_number, self.partition_count, self._earlier_count())
+            earlier = _earlier_count(self._clients, self._partitions)
+            return GrowthReport(message.request_number, self.partition_count, earlier)
         if isinstance(message, HoldRequest):
             return await self._holding.hold(client.connection_id, message)
         if isinstance(message, HoldReleaseRequest):
             return await self._holding.release(client.connection_id, message)
         if isinstance(message, OPERATORS_QUESTIONS):
-            return await self._tell_operator(message)
+            return await self._operator_answers.answer(message)
         assert isinstance(message, ClientMessage)
         request_id = message.request_id
         match message:
             case CheckStorageConnectivityRequest():
-                return CheckStorageConnectivityResponse(request_id, await self._connectivity())
+                found = await _connectivity(
+                    self.host.coordinator, self._config.root, self._storages
+                )
+                return CheckStorageConnectivityResponse(request_id, found)
             case ServerPartitionsAssignmentRequest():
                 return ServerPartitionsAssignmentResponse(
                     request_id, tuple(sorted(self._partitions.assigned))
@@ -476,91 +458,11 @@ class Server:
                 self._mark_keeper.note(client.connection_id, label.name, number, last)
                 self._consumer_marks.note(client.connection_id, label.name, number, last)
 
-    def _tell_reader(self, request: HistoriesRequest | MarksRequest) -> Part:
-        """Return the histories of the log, or the marks that the partitions here know now."""
-        if isinstance(request, HistoriesRequest):
-            return HistoriesAnswer(request.request_number, self._histories.to_tell())
-        known = [
-            (partition_id, mark)
-            for partition_id, partition in self._partitions.running.items()
-            if (mark := partition.machine.high_water_mark) is not None
-        ]
-        partition_ids, marks = zip(*known, strict=True) if known else ((), ())
-        return MarksAnswer(request.request_number, partition_ids, marks)
-
-    def _lags(self, request: ClientsRequest, now: float) -> tuple[MarkLag, ...]:
-        """Return the lag of the marks that are asked for, of partitions that run here."""
-        running = self._partitions.running
-        return tuple(
-            MarkLag(
-                mark.partition_id,
-                mark.transaction_id,
-                *told_lag(running[mark.partition_id].machine.lag_of(mark.transaction_id, now)),
-            )
-            for mark in request.marks
-            if mark.partition_id in running
-        )
-
-    async def _look_at_clients(self) -> ClientsLook:
-        """Return a look at all clients, made now or just before."""
-        clock = self.host.clock
-        async with self._looking:  # those who ask meanwhile get the same look
-            if self._look is None or not self._look.is_fresh(clock.now()):
-                looking = Looking(self._applied, clock.now())
-                for _, partition in sorted(self._partitions.running.items()):
-                    for _ in looking.take(partition.machine.facts(clock.now()), clock.now()):
-                        await asyncio.sleep(0)
-                self._look = looking.end(self._clients.facts, clock.now())
-            return self._look
-
-    async def _tell_operator(self, message: Message) -> Part:
-        """Answer a question of people and tools."""
-        if isinstance(message, PartitionProblemsRequest):
-            return PartitionProblems(message.request_number, told_problems(self.state()))
-        if isinstance(message, PartitionReportsRequest):
-            return await self._reports(message)
-        if isinstance(message, RefusalsRequest | HotLocksRequest):
-            refusals = self._partitions.refusals(message.partition_id)
-            return told_refusals(message, refusals, self.host.clock.now())
-        if isinstance(message, DurationsRequest):
-            return told_durations(message, self._partitions.durations(message.partition_id))
-        if isinstance(message, ClientsRequest):
-            look, now = await self._look_at_clients(), self.host.clock.now()
-            return look.answer(message, self._lags(message, now), now)
-        assert isinstance(message, CoordinatorRequest)
-        return CoordinatorLocation(message.request_number, self._config.coordinator_location)
-
-    async def _reports(self, request: PartitionReportsRequest) -> PartitionReports:
-        """Ask the replicas of the partitions that are wanted and this server's."""
-        assigned = self._partitions.assigned
-        wanted = [each for each in dict.fromkeys(request.partition_ids) if each in assigned]
-        wanted = wanted[:REPORTS_MAX]
-        found = await asyncio.gather(
-            *[self._partitions.look(partition_id) for partition_id in wanted]
-        )
-        contact = self._coordinator.contact()
-        return PartitionReports(
-            request.request_number,
-            milliseconds(contact.age_seconds),
-            contact.problem() if self._config.watches_coordinator else None,
-            told_reports(found),
-        )
-
     @property
     def partition_count(self) -> int:
         """The cluster's, as far as this server knows."""
         assert self._membership is not None
         return self._membership.partition_count
-
-    def _earlier_count(self) -> int:
-        """Return the number of clients that have mounted a partition and know no features."""
-        mounted = {
-            connection_id
-            for partition in self._partitions.running.values()
-            for connection_id in partition.machine.mounts.connection_ids()
-        }
-        clients = [self._clients.find(connection_id) for connection_id in mounted]
-        return sum(client is not None and not client.link.has_lifecycle for client in clients)
 
     def _note_membership(self, membership: MembershipRead) -> None:
         self._directory.change(membership)
@@ -576,25 +478,6 @@ class Server:
             logger.warning(
                 "preferred_partitions_unchanged add=%s remove=%s error=%s", add, remove, error
             )
-            return False
-
-    async def _connectivity(self) -> tuple[tuple[str, bool], ...]:
-        """Whether each storage node answers this server in time."""
-        try:
-            replicas = sorted(
-                await read_replica_assignments(self.host.coordinator, self._config.root)
-            )
-        except (UnavailableError, CoordinationError, ProtocolError) as error:
-            logger.warning("replicas_unknown error=%s", error)
-            return self._storages.connectivity()
-        waits = [self._is_connected(replica_id) for replica_id in replicas]
-        return tuple(zip(replicas, await asyncio.gather(*waits), strict=True))
-
-    async def _is_connected(self, replica_id: ReplicaId) -> bool:
-        try:
-            async with asyncio.timeout(CONNECTIVITY_SECONDS_MAX):
-                return await self._storages.to(replica_id).answers()
-        except TimeoutError:
             return False
 
     def _make(
@@ -636,3 +519,52 @@ class Server:
             self._ended.set_result(None)
         else:
             self._ended.set_exception(error)
+
+
+def _tell_reader(
+    request: HistoriesRequest | MarksRequest,
+    histories: Histories,
+    partitions: RunningPartitions,
+) -> Part:
+    """Return the histories of the log, or the marks that the partitions here know now."""
+    if isinstance(request, HistoriesRequest):
+        return HistoriesAnswer(request.request_number, histories.to_tell())
+    known = [
+        (partition_id, mark)
+        for partition_id, partition in partitions.running.items()
+        if (mark := partition.machine.high_water_mark) is not None
+    ]
+    partition_ids, marks = zip(*known, strict=True) if known else ((), ())
+    return MarksAnswer(request.request_number, partition_ids, marks)
+
+
+def _earlier_count(clients: Clients, partitions: RunningPartitions) -> int:
+    """Return the number of clients that have mounted a partition and know no features."""
+    mounted = {
+        connection_id
+        for partition in partitions.running.values()
+        for connection_id in partition.machine.mounts.connection_ids()
+    }
+    found = [clients.find(connection_id) for connection_id in mounted]
+    return sum(client is not None and not client.link.has_lifecycle for client in found)
+
+
+async def _connectivity(
+    coordinator: Coordinator, root: str, storages: StorageConnections
+) -> tuple[tuple[str, bool], ...]:
+    """Return whether each storage node answers this server in time."""
+    try:
+        replicas = sorted(await read_replica_assignments(coordinator, root))
+    except (UnavailableError, CoordinationError, ProtocolError) as error:
+        logger.warning("replicas_unknown error=%s", error)
+        return storages.connectivity()
+    waits = [_is_connected(storages, replica_id) for replica_id in replicas]
+    return tuple(zip(replicas, await asyncio.gather(*waits), strict=True))
+
+
+async def _is_connected(storages: StorageConnections, replica_id: ReplicaId) -> bool:
+    try:
+        async with asyncio.timeout(CONNECTIVITY_SECONDS_MAX):
+            return await storages.to(replica_id).answers()
+    except TimeoutError:
+        return False

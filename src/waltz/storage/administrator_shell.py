@@ -13,10 +13,11 @@ from functools import partial
 from waltz.errors import StorageError
 from waltz.storage.administration import answer_of_node, answer_of_partition, check_partition_ids
 from waltz.storage.directory.partition_promises import not_assigned
+from waltz.storage.journal.partition_journal import JournalPart
 from waltz.storage.partition_queue_shell import PartitionQueue
 from waltz.storage.storage_metrics import NodeState
 from waltz.storage.upkeep_shell import log_opened
-from waltz.types import PartitionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.admin_protocol import (
     AdminLastSessionInfoRequest,
     AdminMessage,
@@ -78,8 +79,7 @@ class Administrator:
                 queue = self._assigned_queue(message.partition_id)
                 return await queue.command(partial(answer_of_partition, queue.partition, message))
             case JournalRequest(number, partition_id, first, last):
-                queue = self._assigned_queue(partition_id)
-                part = await queue.journal_part(first, last)
+                part = await _journal_part(self._assigned_queue(partition_id), first, last)
                 return JournalResponse(number, partition_id, part.next_transaction_id, part.entries)
             case PartitionCountRequest():
                 await self._look()
@@ -111,3 +111,16 @@ class Administrator:
         if queue is None:
             raise not_assigned(partition_id)
         return queue
+
+
+async def _journal_part(
+    queue: PartitionQueue, first: TransactionId, last: TransactionId
+) -> JournalPart:
+    """Return what the journal has of the transactions from `first` on, in the partition's turn.
+    Raises as `PartitionQueue.command`, and OSError, CorruptionError."""
+
+    def part() -> JournalPart:
+        queue.partition.promises.check_assigned()
+        return queue.journal.part(first, last)
+
+    return await queue.command(part)

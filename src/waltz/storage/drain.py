@@ -17,7 +17,12 @@ from waltz.errors import (
     StorageError,
     UnavailableError,
 )
-from waltz.limits import DRAIN_BYTES_MAX, RECORD_LIST_BYTES_MAX, RECORD_LIST_RECORDS_MAX
+from waltz.limits import (
+    DAMAGED_RANGES_MAX,
+    DRAIN_BYTES_MAX,
+    RECORD_LIST_BYTES_MAX,
+    RECORD_LIST_RECORDS_MAX,
+)
 from waltz.record import Record, RecordBatch, join_batches
 from waltz.storage.log.segment import first_stranger
 from waltz.storage.partition_replica import StoragePartition
@@ -32,6 +37,7 @@ from waltz.wire.header_columns import (
 from waltz.wire.storage_protocol import (
     AcceptDamageRequest,
     AppendRecordsRequest,
+    DamagedRange,
     FailureResponse,
     LastSessionInfoRequest,
     LastSessionInfoResponse,
@@ -49,6 +55,7 @@ from waltz.wire.storage_protocol import (
     RecordResponse,
     RepairRequest,
     ReplicaStateRequest,
+    ReplicaStateResponse,
     SetLowWaterMarkRequest,
     StorageMessage,
     SuccessResponse,
@@ -84,6 +91,42 @@ def _session(request: StorageMessage) -> SessionId:
     """Return the session whose accepted damage counts for `request`: none for an administrator who
     repairs the replica offline, for damage that a server accepted is not accepted there."""
     return NO_SESSION if is_offline(request) else request.session_id
+
+
+def _replica_state(
+    partition: StoragePartition, request: ReplicaStateRequest
+) -> ReplicaStateResponse:
+    """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.
+
+    Raises CorruptionError.
+    """
+    info, log = partition.promises.info, partition.log
+    return ReplicaStateResponse(
+        request.session_id,
+        request.sequence_number,
+        request.partition_id,
+        partition.promises.session_info,
+        TransactionId(log.next_transaction_id - 1),
+        partition.directory_id,
+        readable=info.is_readable,
+        writable=info.is_writable and partition.writer.is_open,
+        damaged=tuple(DamagedRange(*found) for found in log.damage[:DAMAGED_RANGES_MAX]),
+        refusal=_append_refusal(partition),
+    )
+
+
+def _append_refusal(partition: StoragePartition) -> str | None:
+    """Return the reason for which any append would be refused now; None: appends are taken."""
+    try:
+        partition.check_healthy()
+        if not partition.promises.info.is_writable:
+            return "an administrator has closed it to writes"
+        partition.writer.check()
+        if partition.writer.space is not None:
+            partition.writer.space.check(0)
+    except (StorageError, UnavailableError) as error:
+        return str(error)
+    return None
 
 
 class Drain:
@@ -206,7 +249,7 @@ class Drain:
                 headers = self._headers(request.first_transaction_id, request.count_max)
                 return RecordHeaderListResponse(*head, headers)
             case ReplicaStateRequest():
-                return partition.replica_state(request)
+                return _replica_state(partition, request)
             case RepairRequest():
                 partition.repair(request.records)
                 return SuccessResponse(*head)

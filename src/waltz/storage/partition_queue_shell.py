@@ -26,11 +26,11 @@ from waltz.figures import Durations
 from waltz.host import Connection, Host
 from waltz.limits import DRAIN_BYTES_MAX
 from waltz.storage.drain import REFUSALS, Drain, failure
-from waltz.storage.journal.pacing import JournalPacing, LogWorked
-from waltz.storage.journal.partition_journal import JournalPart
+from waltz.storage.journal.paced_journal_shell import PacedJournal
+from waltz.storage.journal.pacing import LogWorked
 from waltz.storage.partition_replica import StoragePartition
 from waltz.storage.storage_metrics import AssignedPartitionState, partition_state
-from waltz.types import TransactionId
+from waltz.types import PartitionId, TransactionId
 from waltz.wire.handshake import Link
 from waltz.wire.message import Message
 from waltz.wire.storage_protocol import AppendRecordsRequest, StorageMessage
@@ -87,6 +87,9 @@ class _Requests:
         for message in messages:
             if type(message) is AppendRecordsRequest:
                 self.size += len(message.records.block)
+
+    def refuse(self, error: UnavailableError) -> None:
+        self.peer.send([failure(message, error) for message in self.messages])
 
 
 class _Command:
@@ -154,19 +157,22 @@ class PartitionQueue:
         """The bug that has ended the partition."""
         self._stopped = False
         self._call_began: float | None = None
-        self._next_transaction_id = partition.log.next_transaction_id
-        """As it was when the last call returned."""
-        self._pacing = JournalPacing()
-        self._journal_timer: asyncio.TimerHandle | None = None
-        """Set while records wait for their time to be written: one timer for all drains of a
-        second."""
+        self.next_transaction_id = partition.log.next_transaction_id
+        """One past the last durable record when the last call returned: while a thread works in the
+        partition, its own number may count records that are not synced yet."""
+        self.journal = PacedJournal(
+            host.clock,
+            partition.journal,
+            partition.log,
+            lambda write: self._put(_Command(write)),
+        )
 
     def state(self, *, scrub_position: TransactionId) -> AssignedPartitionState | None:
         """Return the partition's state; None: it is not assigned."""
         began = self._call_began
         return partition_state(
             self.partition,
-            next_transaction_id=self._next_transaction_id,
+            next_transaction_id=self.next_transaction_id,
             drain_seconds=self._drain_seconds,
             scrub_position=scrub_position,
             queue_requests=self._waiting_requests,
@@ -174,12 +180,6 @@ class PartitionQueue:
             call_seconds=0.0 if began is None else self._clock.now() - began,
             failure=None if self.failed is None else repr(self.failed),
         )
-
-    @property
-    def next_transaction_id(self) -> TransactionId:
-        """One past the last durable record when the last call returned: while a thread works in the
-        partition, its own number may count records that are not synced yet."""
-        return self._next_transaction_id
 
     @property
     def has_damage(self) -> bool:
@@ -201,7 +201,7 @@ class PartitionQueue:
         count or by bytes, the peer is held."""
         requests = _Requests(peer, messages)
         if self.failed is not None:
-            self._refuse_requests(requests, self.failed)
+            requests.refuse(_failed(self.partition.partition_id, self.failed))
             return
         if self._stopped:
             return  # the sender finds its connection lost
@@ -221,7 +221,7 @@ class PartitionQueue:
         Raises what it raises; UnavailableError: the node stops, or the partition has failed.
         """
         if self.failed is not None:
-            raise self._refusal(self.failed)
+            raise _failed(self.partition.partition_id, self.failed)
         if self._stopped:
             raise _stopping()
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -249,9 +249,8 @@ class PartitionQueue:
 
         def close() -> None:
             self._stopped = True
-            partition = self.partition
-            partition.journal.write(self._pacing.flush(), partition.log.newest_segment)
-            partition.close()
+            self.journal.close()
+            self.partition.close()
 
         await self.command(close)
 
@@ -276,7 +275,8 @@ class PartitionQueue:
         while self._waiting and not self._stopped:
             first = self._waiting[0]
             if type(first) is _Requests:
-                self._under_way = requests = self._take_requests()
+                self._under_way = requests = _take_requests(self._waiting)
+                self._waiting_requests -= sum(len(each.messages) for each in requests)
                 self._call_began = self._clock.now()
                 began = self._clock.wall_milliseconds()
                 self._workers.start(partial(self._drain, requests, began))
@@ -292,25 +292,16 @@ class PartitionQueue:
                 first.begun.set_result(None)
                 return
 
-    def _take_requests(self) -> list[_Requests]:
-        """Return the requests that come next, at most those that one drain may have."""
-        taken: list[_Requests] = []
-        size = 0
-        for event in self._waiting:
-            if type(event) is not _Requests or (taken and size + event.size > DRAIN_BYTES_MAX):
-                break
-            taken.append(event)
-            size += event.size
-            self._waiting_requests -= len(event.messages)
-        del self._waiting[: len(taken)]
-        return taken
-
     def _end_call(self) -> None:
         """Go on with what waits."""
         self._under_way = None
         self._call_began = None
         if self._stopped:
-            self._drop_all()
+            waiting, self._waiting = self._waiting, []
+            for event in waiting:
+                if not isinstance(event, _Requests):  # its sender finds the connection lost
+                    event.refuse(_stopping())
+            self._forget_waiting()
             return
         if self._waiting:
             self._begin_call()
@@ -332,7 +323,7 @@ class PartitionQueue:
             answers = Drain(partition, messages).run()
             has_failed = partition.writer.failure is not None
             now_segment, now_following = chain.end
-            self._next_transaction_id = now_following
+            self.next_transaction_id = now_following
             notes = journal.take_notes() if journal.notes else ()
             worked = None
             if not has_failed and chain.is_open and (now_following != following or notes):
@@ -380,12 +371,10 @@ class PartitionQueue:
                 log.error("writer_closed partition=%d", self.partition.partition_id)
                 self._writer_closed()
             if worked is not None:
-                if entries := self._pacing.step((worked,), now):
-                    # Before anything that waits; the answers to all that it tells of were sent.
-                    write = partial(self.partition.journal.write, entries, worked.segment_before)
+                write = self.journal.take(worked, now)
+                if write is not None:
                     self._waiting.insert(0, _Command(write))
-                if self._journal_timer is None:
-                    self._watch_journal()
+                self.journal.watch()
         except Exception as error:
             self._fail(error)
             return
@@ -402,7 +391,7 @@ class PartitionQueue:
             error = refusal
         except Exception as bug:
             return partial(self._fail, bug)
-        self._next_transaction_id = self.partition.log.next_transaction_id
+        self.next_transaction_id = self.partition.log.next_transaction_id
         has_synced = self.partition.counters.drains_synced > synced
         return partial(self._tell_result, command, result, error, has_synced)
 
@@ -418,37 +407,6 @@ class PartitionQueue:
                 command.result.set_exception(error)
         self._end_call()
 
-    # The journal
-
-    def _watch_journal(self) -> None:
-        """Have what waits to be written be written in its time, if there is anything."""
-        self._journal_timer = None
-        deadline = self._pacing.deadline
-        if deadline is None or self._stopped or self.failed is not None:
-            return
-        seconds = deadline - self._clock.now()
-        if seconds > 0.0:
-            loop = asyncio.get_running_loop()
-            self._journal_timer = loop.call_later(seconds, self._watch_journal)
-            return
-        self._put(_Command(self._write_due))
-
-    def _write_due(self) -> None:
-        entries = self._pacing.step((), self._clock.now())
-        self.partition.journal.write(entries, self.partition.log.newest_segment)
-
-    async def journal_part(self, first: TransactionId, last: TransactionId) -> JournalPart:
-        """Return what the journal has of the transactions from `first` on, with what waits to be
-        written. Raises as `command`, and OSError, CorruptionError."""
-
-        def part() -> JournalPart:
-            self.partition.promises.check_assigned()
-            journal = self.partition.journal
-            journal.write(self._pacing.flush(), self.partition.log.newest_segment)
-            return journal.part(first, last)
-
-        return await self.command(part)
-
     # The end
 
     def _fail(self, error: Exception) -> None:
@@ -459,30 +417,17 @@ class PartitionQueue:
         under_way, self._under_way = self._under_way, None
         waiting, self._waiting = self._waiting, []
         self._call_began = None
-        self._next_transaction_id = self.partition.log.next_transaction_id
+        self.next_transaction_id = self.partition.log.next_transaction_id
         first = under_way if isinstance(under_way, list) else [under_way]
         for event in (*first, *waiting):
-            if isinstance(event, _Requests):
-                self._refuse_requests(event, error)
-            elif event is not None:
-                event.refuse(self._refusal(error))
+            if event is not None:
+                event.refuse(_failed(self.partition.partition_id, error))
         self._forget_waiting()
         self._tell_failed(error)
 
-    def _drop_all(self) -> None:
-        """Refuse commands because the node stops; the senders of requests find their connections
-        lost."""
-        waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            if not isinstance(event, _Requests):
-                event.refuse(_stopping())
-        self._forget_waiting()
-
     def _forget_waiting(self) -> None:
         self._waiting_requests = self._unanswered_bytes = 0
-        if self._journal_timer is not None:
-            self._journal_timer.cancel()
-            self._journal_timer = None
+        self.journal.forget()
         self._release_held()
 
     def _release_held(self) -> None:
@@ -490,15 +435,25 @@ class PartitionQueue:
         for peer in held:
             peer.release()
 
-    def _refuse_requests(self, requests: _Requests, error: Exception) -> None:
-        refusal = self._refusal(error)
-        requests.peer.send([failure(message, refusal) for message in requests.messages])
 
-    def _refusal(self, error: Exception) -> UnavailableError:
-        return UnavailableError(
-            f"partition {self.partition.partition_id} has failed on this node, until the node is"
-            f" started again: {error!r}"
-        )
+def _take_requests(waiting: list[_Requests | _Command | _Pause]) -> list[_Requests]:
+    """Take off `waiting` the requests that come next, at most those that one drain may have."""
+    taken: list[_Requests] = []
+    size = 0
+    for event in waiting:
+        if type(event) is not _Requests or (taken and size + event.size > DRAIN_BYTES_MAX):
+            break
+        taken.append(event)
+        size += event.size
+    del waiting[: len(taken)]
+    return taken
+
+
+def _failed(partition_id: PartitionId, error: Exception) -> UnavailableError:
+    return UnavailableError(
+        f"partition {partition_id} has failed on this node, until the node is started again:"
+        f" {error!r}"
+    )
 
 
 def _stopping() -> UnavailableError:

@@ -50,9 +50,6 @@ from waltz.wire.journal_entries import (
 )
 from waltz.wire.storage_protocol import (
     ClientNote,
-    DamagedRange,
-    ReplicaStateRequest,
-    ReplicaStateResponse,
     StorageMessage,
 )
 
@@ -210,7 +207,7 @@ class StoragePartition:
         self.announced_session_id = NO_SESSION
         """The highest session heard of; only `announce` changes it."""
         self.promises = control_file.promises(partition_id)
-        self._directory_id = control_file.directory_id
+        self.directory_id = control_file.directory_id
         self._home = SegmentHome(disk, f"{directory}/{partition_id}", cluster_key, partition_id)
         self.log = SegmentChain(
             self._home,
@@ -513,39 +510,6 @@ class StoragePartition:
         now = self._wall_milliseconds()
         notes = [ClientNoted(client.client_id, now, *client[1:]) for client in clients]
         self.journal.note_clients(session_id, notes, now)
-
-    def replica_state(self, request: ReplicaStateRequest) -> ReplicaStateResponse:
-        """Answer the questions of a recovery; unlike a vote, damage does not prevent the answer.
-
-        Raises CorruptionError.
-        """
-        info = self.promises.info
-        return ReplicaStateResponse(
-            request.session_id,
-            request.sequence_number,
-            request.partition_id,
-            self.promises.session_info,
-            TransactionId(self.log.next_transaction_id - 1),
-            self._directory_id,
-            readable=info.is_readable,
-            writable=info.is_writable and self.writer.is_open,
-            damaged=tuple(DamagedRange(*found) for found in self.log.damage[:DAMAGED_RANGES_MAX]),
-            refusal=self.refusal,
-        )
-
-    @property
-    def refusal(self) -> str | None:
-        """The reason for which any append would be refused now; None: appends are taken."""
-        try:
-            self.check_healthy()
-            if not self.promises.info.is_writable:
-                return "an administrator has closed it to writes"
-            self.writer.check()
-            if self.writer.space is not None:
-                self.writer.space.check(0)
-        except (StorageError, UnavailableError) as error:
-            return str(error)
-        return None
 
     def scrub(self, first: TransactionId, bytes_max: int) -> ScrubStep:
         """Read about `bytes_max` bytes of durable records again, from `first` on, and remember

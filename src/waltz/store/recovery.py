@@ -368,7 +368,9 @@ class Recovery:
         assert replica.info is not None
         if self.is_set_back:
             replica.last = last
-        elif self._disproves(replica.replica_id, replica.info, last):
+        elif self.high_water_mark is None and _disproves(
+            self._metadata, replica.replica_id, replica.info, last
+        ):
             self.is_disproved = self.closed = True
             self._effects.append(
                 EndRecovery(
@@ -383,16 +385,6 @@ class Recovery:
             self._effects.append(replica.ask(TruncateReplica(replica.cut_to)))
         else:
             self._take_candidate(replica, last)
-
-    def _disproves(self, replica_id: ReplicaId, info: SessionInfo, last: TransactionId) -> bool:
-        """Return whether this session must not open. Once the mark is resolved it may: a majority
-        has answered by then, and one of it would have proved the same if anything that was written
-        in the unknown session had been acknowledged."""
-        return (
-            self.high_water_mark is None
-            and may_climb(SessionId(self._metadata.session_id + 1))
-            and proves_set_back(self._metadata, replica_id, info, last)
-        )
 
     def _take_candidate(self, replica: _Replica, last: TransactionId) -> None:
         if not self._first_states and last > NOTHING:
@@ -608,6 +600,17 @@ class Recovery:
                     replica.forget()  # taken away, and no longer connected
         self.admitted = self._proposed
         self._effects.append(AdmitReplicas(joined))
+
+
+def _disproves(
+    metadata: PartitionMetadata, replica_id: ReplicaId, info: SessionInfo, last: TransactionId
+) -> bool:
+    """Return whether the session of `metadata` must not open. Once the mark is resolved it may: a
+    majority has answered by then, and one of it would have proved the same if anything that was
+    written in the unknown session had been acknowledged."""
+    return may_climb(SessionId(metadata.session_id + 1)) and proves_set_back(
+        metadata, replica_id, info, last
+    )
 
 
 def _held(replica: _Replica) -> TransactionId:

@@ -1,8 +1,7 @@
 """The store of one partition, as its server uses it.
 
 Owns the tasks that carry out what the session keeper decides: waiting for storage connections,
-sending requests, and the coordinator's compare-and-set. Decides nothing itself but which replica
-answers a read, which no one else has to know.
+sending requests, and the coordinator's compare-and-set. Decides nothing itself.
 """
 
 from __future__ import annotations
@@ -10,36 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.errors import (
-    ConnectionLostError,
-    PartitionNotReadyError,
     RemoteStorageError,
-    UnavailableError,
-    UnreadableError,
     WaltzError,
 )
 from waltz.host import Host
 from waltz.limits import (
     CHECKPOINT_TRANSACTIONS,
     OBSTACLE_SECONDS,
-    RECORD_LIST_RECORDS_MAX,
     SERVER_MAILBOX_EVENTS_MAX,
     SMALL_BYTES_MAX,
-    STORAGE_REQUEST_SECONDS_MAX,
 )
 from waltz.log_fields import Fields
 from waltz.machine_shell import Lane, Mailbox, Turns
-from waltz.record import NewRecord, RecordBatch, empty_batch
+from waltz.record import NewRecord
 from waltz.store.events import AppendsFailed, Committed, StoreClosed, StoreEvent, StoreOpened
-from waltz.store.messages import RequestFrames, answer_to, fence_in, records_or_headers
+from waltz.store.messages import RequestFrames, answer_to, fence_in
 from waltz.store.noted_clients import NotedClients
 from waltz.store.partition_coordination_shell import PartitionCoordination, pause
-from waltz.store.read_router import ReadRouter
 from waltz.store.recovery import HighWaterMarkResolved
 from waltz.store.repairer import ReplicaDamage, damage_text
 from waltz.store.replica_reports_shell import ReplicaReports
@@ -48,8 +39,6 @@ from waltz.store.requests import (
     AskCondition,
     ConnectReplica,
     DropReplica,
-    ReadFromReplica,
-    ReadHeaders,
     ReadMetadata,
     ReplicaConnected,
     ReplicaLink,
@@ -62,13 +51,6 @@ from waltz.store.requests import (
     SetLowWaterMark,
     WriteMetadata,
 )
-from waltz.store.routed_read import (
-    HolderFailed,
-    HoldersSeen,
-    ReadEvent,
-    RecordsArrived,
-    RoutedRead,
-)
 from waltz.store.session_keeper import (
     AppendsSubmitted,
     CloseRequested,
@@ -79,9 +61,9 @@ from waltz.store.session_keeper import (
 )
 from waltz.store.storage_connections_shell import StorageConnections as StorageConnections
 from waltz.store.storage_connections_shell import StorageExchange
-from waltz.types import Generation, PartitionId, ReplicaId, SessionId, TransactionId
+from waltz.store.store_reads_shell import StoreReads
+from waltz.types import Generation, PartitionId, ReplicaId, SessionId
 from waltz.wire.handshake import Link
-from waltz.wire.header_columns import HeaderColumns, header_columns
 from waltz.wire.journal_entries import note_text
 from waltz.wire.storage_protocol import (
     CLIENT_NOTES_MAX,
@@ -127,15 +109,19 @@ class StorePartition:
         self._is_hurried = False
         """Whether what a step brings about leaves at once."""
         self._frames = RequestFrames(partition_id)
-        self._router = ReadRouter()
         self._noted = NotedClients()
-        self._opened = asyncio.Event()
         self._links: dict[ReplicaLink, asyncio.Task[None]] = {}
         self._exchanges: dict[ReplicaLink, StorageExchange] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fault: BaseException | None = None
-        self._is_over = False
-        """Whether `run` has ended, however it did."""
+        self.reads = StoreReads(
+            host.clock,
+            partition_id,
+            self._keeper,
+            self._exchanges,
+            self._frames,
+            lambda link: self._mailbox.put(ReplicaSuspected(link)),
+        )
         self.reports = ReplicaReports(
             host.clock, self._keeper, self._exchanges, self._frames, self._start
         )
@@ -169,8 +155,7 @@ class StorePartition:
             self._start(self._tell_obstacles())
             await self._turns.run()
         finally:
-            self._is_over = True
-            self._opened.set()
+            self.reads.end()
             tasks = [*self._tasks]
             for task in tasks:
                 task.cancel()
@@ -178,21 +163,6 @@ class StorePartition:
                 await asyncio.wait([task])
         if self._fault is not None:
             raise self._fault
-
-    async def read(self, first: TransactionId, count_max: int) -> RecordBatch:
-        """Return committed records from `first` on: at least one unless `first` is beyond the last.
-
-        Raises UnavailableError: no session is open, or no replica that holds the record has
-        answered in `READ_SECONDS_MAX`; the text says what each said.
-        """
-        batch = await self._read(ReadFromReplica(first, count_max, None))
-        assert isinstance(batch, RecordBatch)
-        return batch
-
-    async def read_headers(self, first: TransactionId, count_max: int) -> HeaderColumns:
-        """As `read`, without the data: these stay at the replica if that knows how."""
-        batch = await self._read(ReadHeaders(first, count_max))
-        return header_columns(batch) if isinstance(batch, RecordBatch) else batch
 
     def note_clients(self, clients: Sequence[ClientNote]) -> None:
         """Let the replicas note in their journals that these clients, at most `CLIENT_NOTES_MAX`,
@@ -222,74 +192,6 @@ class StorePartition:
     ) -> bytes:
         return wire.encode(NoteClientsRequest(link.session_id, number, self.partition_id, clients))
 
-    async def _read(self, wanted: ReadFromReplica | ReadHeaders) -> RecordBatch | HeaderColumns:
-        """Ask for headers where they are known, else for records. Raises as `read`."""
-        first = wanted.first
-        mark = await self._committed()
-        count = min(wanted.count_max, mark - first + 1, RECORD_LIST_RECORDS_MAX)
-        if count <= 0:
-            return empty_batch(first)
-        wanted = replace(wanted, count_max=count)
-        clock = self._host.clock
-        read = RoutedRead(self._router, first, clock.now())
-        answers: Mailbox[ReadEvent] = Mailbox(clock, len(self._exchanges) + 1)
-        events: Sequence[ReadEvent] = ()
-        while True:
-            able = [link for link in self._keeper.holders(first) if link in self._exchanges]
-            for effect in read.step([HoldersSeen(tuple(able)), *events], clock.now()):
-                self._ask(effect.link, wanted, answers)
-            if read.batch is not None:
-                return read.batch
-            if read.failure is not None or self._is_over or self._keeper.closed:
-                kind = UnreadableError if read.is_unreadable else UnavailableError
-                raise kind(
-                    f"cannot read transaction {first} of partition {self.partition_id}:"
-                    f" {read.failure or 'it was closed'}"
-                )
-            events = await answers.drain(until=read.deadline)
-
-    async def _committed(self) -> TransactionId:
-        """Return the last committed transaction, once a session is open."""
-        try:
-            async with asyncio.timeout(STORAGE_REQUEST_SECONDS_MAX):
-                while (mark := self._keeper.high_water_mark) is None:
-                    if self._is_over or self._keeper.closed:
-                        raise PartitionNotReadyError(f"partition {self.partition_id} was closed")
-                    await self._opened.wait()
-        except TimeoutError:
-            raise PartitionNotReadyError(
-                f"partition {self.partition_id} has had no store session for"
-                f" {STORAGE_REQUEST_SECONDS_MAX:g} s"
-            ) from None
-        return mark
-
-    def _ask(
-        self,
-        link: ReplicaLink,
-        wanted: ReadFromReplica | ReadHeaders,
-        answers: Mailbox[ReadEvent],
-    ) -> None:
-        exchange, request = self._exchanges[link], wanted
-        if isinstance(wanted, ReadHeaders) and not exchange.gives_headers:
-            request = ReadFromReplica(wanted.first, wanted.count_max, None)
-
-        def done(result: StorageMessage | WaltzError) -> None:
-            try:
-                if isinstance(result, WaltzError):
-                    raise result
-                batch = records_or_headers(request, result)
-                answers.put(RecordsArrived(link, batch.slice(request.first, request.count_max)))
-            except WaltzError as error:
-                has_answered = isinstance(error, RemoteStorageError)
-                answers.put(HolderFailed(link, str(error), has_answered))
-                if has_answered:
-                    self._mailbox.put(ReplicaSuspected(link))
-
-        try:
-            exchange.request(partial(self._frames.frame, request, link), done)
-        except ConnectionLostError as error:
-            answers.put(HolderFailed(link, str(error), False))
-
     # Effects
 
     def _perform(self, effect: KeeperEffect) -> None:
@@ -315,12 +217,12 @@ class StorePartition:
                 number = self.partition_id
                 log.info("store_opened partition=%d session=%d mark=%d", number, session_id, mark)
                 self.reports.opened_at = self._host.clock.now()
-                self._opened.set()
+                self.reads.opened.set()
                 self._noted.session_opened()
                 self._on_event(effect)
             case StoreClosed(reason):
                 log.info("store_closed partition=%d reason=%s", self.partition_id, reason)
-                self._opened.clear()
+                self.reads.opened.clear()
                 self._on_event(effect)
             case ReplicaDamage():
                 self._tell_damage(effect)

@@ -20,6 +20,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
@@ -105,10 +106,12 @@ class ZooKeeperCoordinator:
         access: ZooKeeperAccess = OPEN_ACCESS,
     ) -> None:
         """Raises ConfigurationError: a file that `access` names cannot be used."""
-        self._access = access
         self._tls = None if access.tls is None else Tls(access.tls)
         self._connect_string = connect_string
         self._session_seconds = session_seconds
+        self._new_client = partial(
+            _new_client, connect_string, session_seconds, access=access, tls=self._tls
+        )
         self._call_seconds_max = call_seconds_max
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Any = None
@@ -186,7 +189,7 @@ class ZooKeeperCoordinator:
         self._disconnected(CoordinatorLostError("the coordinator was closed on this side"))
         self._connected.set()  # wakes the calls that wait, to find it closed
         if client is not None:
-            await asyncio.wait([self._end(client)], timeout=ZOOKEEPER_CLOSE_SECONDS_MAX)
+            await asyncio.wait([_end(client)], timeout=ZOOKEEPER_CLOSE_SECONDS_MAX)
 
     # Calls
 
@@ -222,7 +225,7 @@ class ZooKeeperCoordinator:
         except WaltzError:
             raise
         except Exception as error:  # kazoo passes on any error of decoding an answer
-            raise self._translated(error) from error
+            raise translated_error(error, self._connect_string) from error
         finally:
             self._pending.discard(answer)
 
@@ -243,14 +246,6 @@ class ZooKeeperCoordinator:
         if self._closed:
             raise CoordinatorLostError("the coordinator was closed on this side")
         return self._client
-
-    def _translated(self, error: Exception) -> WaltzError:
-        name = type(error).__name__
-        if isinstance(error, kazoo_errors.ConnectionLoss | kazoo_errors.SessionExpiredError):
-            return _AnswerLostError(f"connection to ZooKeeper at {self._connect_string} lost")
-        if (kind := REFUSALS.get(type(error))) is not None:
-            return kind(f"ZooKeeper refuses: {name} {error}".rstrip())
-        return CoordinatorLostError(f"trouble in ZooKeeper at {self._connect_string}: {name}")
 
     # Changes
 
@@ -296,23 +291,6 @@ class ZooKeeperCoordinator:
         self._client = client
         client.start_async()
 
-    def _new_client(self) -> KazooClient:
-        access = self._access
-        user, password = access.user, access.password
-        return KazooClient(
-            self._connect_string,
-            timeout=self._session_seconds,
-            connection_retry=KazooRetry(
-                max_tries=-1,
-                delay=COORDINATOR_RETRY_SECONDS_MIN,
-                max_delay=COORDINATOR_RETRY_SECONDS_MAX,
-            ),
-            logger=kazoo_logger,
-            handler=None if self._tls is None else _SecuredHandler(self._tls),
-            auth_data=[("digest", f"{user}:{password}")] if user is not None else None,
-            default_acl=CREATOR_ALL_ACL if access.acl is ZooKeeperAcl.CREATOR else None,
-        )
-
     def _heard(
         self, client: Any, state: str, keeper_state: str, client_id: tuple[int, bytes] | None
     ) -> None:
@@ -342,7 +320,7 @@ class ZooKeeperCoordinator:
         if keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
             # Kazoo has given up over bytes that it does not understand: begin anew.
             self._forget_refusal()
-            self._end(client)
+            _end(client)
             self._begin()
 
     async def _find_refusal(self, client: KazooClient) -> None:
@@ -366,10 +344,10 @@ class ZooKeeperCoordinator:
             # By then `client` has tried again.
             await asyncio.sleep(2 * COORDINATOR_RETRY_SECONDS_MAX)
         finally:
-            self._end(fresh)
+            _end(fresh)
         logger.warning("coordinator_session_refused servers=%s", self._connect_string)
         self._refusal = None
-        self._end(client)
+        _end(client)
         self._begin()
 
     def _forget_refusal(self) -> None:
@@ -383,30 +361,10 @@ class ZooKeeperCoordinator:
                 answer.set_exception(error)
         self._wake(None)
 
-    def _end(self, client: Any) -> asyncio.Future[None]:
-        """End the client's session and threads; the returned future is resolved when that is
-        done."""
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def end() -> None:
-            """On a thread of its own: waits until the server has answered."""
-            try:
-                client.stop()
-                client.close()
-            except Exception as error:
-                # Then the session ends by its timeout, like that of a killed process.
-                logger.info("coordinator_left_unclosed error=%r", error)
-            self._post(_settle, ended, None, None)
-
-        # Not a worker of the loop: a process that ends would wait for a server that hangs.
-        threading.Thread(target=end, daemon=True).start()
-        return ended
-
     def _post(self, function: Callable[..., None], *arguments: object) -> None:
         """Call `function` on the loop, from any thread; do nothing if the loop has ended."""
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+        _call_on(self._loop, function, *arguments)
 
 
 class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -434,6 +392,63 @@ class _SecuredHandler(SequentialThreadingHandler):  # type: ignore[misc]
         hold two answers."""
         pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
         return (pending, [], []) if pending else super().select(readable, *others)
+
+
+def _new_client(
+    connect_string: str, session_seconds: float, *, access: ZooKeeperAccess, tls: Tls | None
+) -> KazooClient:
+    user, password = access.user, access.password
+    return KazooClient(
+        connect_string,
+        timeout=session_seconds,
+        connection_retry=KazooRetry(
+            max_tries=-1,
+            delay=COORDINATOR_RETRY_SECONDS_MIN,
+            max_delay=COORDINATOR_RETRY_SECONDS_MAX,
+        ),
+        logger=kazoo_logger,
+        handler=None if tls is None else _SecuredHandler(tls),
+        auth_data=[("digest", f"{user}:{password}")] if user is not None else None,
+        default_acl=CREATOR_ALL_ACL if access.acl is ZooKeeperAcl.CREATOR else None,
+    )
+
+
+def _end(client: Any) -> asyncio.Future[None]:
+    """End the client's session and threads; the returned future is resolved when that is done."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        """On a thread of its own: waits until the server has answered."""
+        try:
+            client.stop()
+            client.close()
+        except Exception as error:
+            # Then the session ends by its timeout, like that of a killed process.
+            logger.info("coordinator_left_unclosed error=%r", error)
+        _call_on(loop, _settle, ended, None, None)
+
+    # Not a worker of the loop: a process that ends would wait for a server that hangs.
+    threading.Thread(target=end, daemon=True).start()
+    return ended
+
+
+def _call_on(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object
+) -> None:
+    """Call `function` on the loop, from any thread; do nothing if the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+def translated_error(error: Exception, connect_string: str) -> WaltzError:
+    """Return the error that stands for one of kazoo's, with the address of the ZooKeeper."""
+    name = type(error).__name__
+    if isinstance(error, kazoo_errors.ConnectionLoss | kazoo_errors.SessionExpiredError):
+        return _AnswerLostError(f"connection to ZooKeeper at {connect_string} lost")
+    if (kind := REFUSALS.get(type(error))) is not None:
+        return kind(f"ZooKeeper refuses: {name} {error}".rstrip())
+    return CoordinatorLostError(f"trouble in ZooKeeper at {connect_string}: {name}")
 
 
 def _settle(future: asyncio.Future[Any], error: Exception | None, value: object) -> None:

@@ -19,8 +19,8 @@ from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.engine_shell import ClientEngine
 from waltz.cluster.histories import Histories
 from waltz.errors import ClientClosedError
-from waltz.reader.reader_shell import AsyncLogReader, WantsData
-from waltz.reader.transaction_columns import TransactionColumns
+from waltz.reader.reader_shell import AsyncLogReader
+from waltz.reader.transaction_columns import TransactionColumns, WantsData
 from waltz.testing.paced_loop import SharedThread
 
 A = TypeVar("A", AsyncWaltzClient, AsyncLogReader)

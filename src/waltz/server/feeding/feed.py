@@ -180,8 +180,14 @@ class Feeds:
         for feed in waiting:
             if feed.place is FeedPlace.NEAR:
                 self._serve(feed, turn)
-        if far:
-            self._serve_far(far, turn)
+        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
+            feed = far.popleft()
+            if feed.place is not FeedPlace.FAR:
+                continue
+            if feed.connection_id in turn.with_data:
+                far.append(feed)  # its data fill a connection in one step
+            else:
+                self._serve(feed, turn)
         if not near and not far:
             return False
         return any(feed.place is FeedPlace.NEAR for feed in near) or any(
@@ -231,17 +237,6 @@ class Feeds:
                 feed.next_transaction_id, turn.high_water_mark, turn.now, with_data=with_data
             )
             self._enqueue(feed, FeedPlace.FAR)
-
-    def _serve_far(self, far: deque[Feed], turn: _Turn) -> None:
-        """Send one run to each feed whose turn it is."""
-        for _ in range(min(len(far), FEED_RUNS_PER_STEP_MAX)):
-            feed = far.popleft()
-            if feed.place is not FeedPlace.FAR:
-                continue
-            if feed.connection_id in turn.with_data:
-                far.append(feed)  # its data fill a connection in one step
-            else:
-                self._serve(feed, turn)
 
     def _finish(self, feed: Feed, turn: _Turn) -> None:
         """Tell the client that it was sent all it was owed."""

@@ -301,7 +301,7 @@ class Segment:
         block = self.data_file.read_at(int(offsets[0]), int(offsets[-1] - offsets[0]))
         batch = RecordBatch(first_transaction_id, block, offsets - offsets[0])
         if batch.fault(with_data=False) is not None:
-            self._tell_fault(batch, int(offsets[0]))
+            _tell_fault(self.data_path, batch, int(offsets[0]))
         stranger = first_stranger(block, batch.offsets, self.partition_id)
         if stranger is not None:
             raise CorruptionError(
@@ -315,18 +315,6 @@ class Segment:
         damaged. Raises CorruptionError, OSError."""
         end = int(self._offsets(transaction_id - self.first_transaction_id, 1)[1])
         return int.from_bytes(self.data_file.read_at(end - CHECKSUM_BYTES, CHECKSUM_BYTES))
-
-    def _tell_fault(self, batch: RecordBatch, start: int) -> NoReturn:
-        """Raise CorruptionError for the bytes read at `start`, where the index has `batch`."""
-        where = f"{self.data_path} from byte {start}"
-        try:
-            found = batch_from_block(batch.block, batch.first_transaction_id)
-        except CorruptionError as error:
-            raise CorruptionError(f"{where}: {error}") from error
-        raise CorruptionError(
-            f"{where}: the index has {len(batch)} records from {batch.first_transaction_id}, the"
-            f" data {len(found)}"
-        )
 
     # Cutting and mending
 
@@ -530,6 +518,19 @@ class Segment:
         kept = self.next_transaction_id - self.first_transaction_id - self._indexed_count
         self._not_indexed = [b"".join(self._not_indexed)[: kept * ENTRY_BYTES]]
         raise SegmentFailedError(f"{self.data_path}: {action} failed: {error}") from error
+
+
+def _tell_fault(data_path: str, batch: RecordBatch, start: int) -> NoReturn:
+    """Raise CorruptionError for the bytes read at `start`, where the index has `batch`."""
+    where = f"{data_path} from byte {start}"
+    try:
+        found = batch_from_block(batch.block, batch.first_transaction_id)
+    except CorruptionError as error:
+        raise CorruptionError(f"{where}: {error}") from error
+    raise CorruptionError(
+        f"{where}: the index has {len(batch)} records from {batch.first_transaction_id}, the"
+        f" data {len(found)}"
+    )
 
 
 def no_space(what: str) -> UnavailableError:
