@@ -317,7 +317,7 @@ def test_a_journal_that_fails_ends_alone(
         bench.append(1, size=60)
     assert bench.last == 20
     assert bench.partition.writer.failure is None
-    assert [each.message.split(" ")[0] for each in caplog.records] == ["journal_failed"]
+    assert [each.split(" ")[0] for each in caplog.messages] == ["journal_failed"]
     bench.disk.fault = None
     while bench.last < 40:
         bench.append(1, size=60)

@@ -93,9 +93,7 @@ def test_appends_are_refused_while_space_is_short_and_go_on_by_themselves(
 
     run_node(test, disk, disk_free_minimum=MINIMUM)
     assert len(read_independently(disk.content(SEG), disk.content(IDX))) == 20
-    assert [
-        record.message.split()[0] for record in caplog.records if "space" in record.message
-    ] == [
+    assert [said.split()[0] for said in caplog.messages if "space" in said] == [
         "space_short",
         "space_low",
     ]
