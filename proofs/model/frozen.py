@@ -53,11 +53,11 @@ def _once(counts: Mapping[Any, int]) -> Frozen:
 
 FORGOTTEN: Final[Mapping[str, _Rule]] = {
     # Delays and the history of delays: here everything may happen at any time.
-    "SessionKeeper._started_at": lambda *_: NOW,
-    "SessionKeeper._lost_at": lambda *_: None,
-    "SessionKeeper._next_start_at": lambda *_: NOW,
-    "SessionKeeper._delay_seconds": lambda *_: 0.0,
-    "SessionKeeper._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
+    "SessionPace.started_at": lambda *_: NOW,
+    "SessionPace._lost_at": lambda *_: None,
+    "SessionPace.next_start_at": lambda *_: NOW,
+    "SessionPace._delay_seconds": lambda *_: 0.0,
+    "SessionPace._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
     "Recovery._metadata_retry_seconds": lambda *_: METADATA_RETRY_SECONDS_MIN,
     "ReplicaSession._retry_seconds": lambda *_: 0.0,
     "CopyReads._retry_seconds": lambda seconds, _: RETRY_SECONDS_MIN if seconds else 0.0,
@@ -65,8 +65,8 @@ FORGOTTEN: Final[Mapping[str, _Rule]] = {
     "SessionKeeper._renew_at": lambda at, keeper: (
         SOON if at > NOW or vars(keeper)["_renewal"] is None else NOW
     ),
-    "SessionKeeper._change_at": lambda at, _: SOON if at > NOW else NOW,
-    "SessionKeeper._change_wake_at": lambda at, _: at and SOON,
+    "MemberChange._not_before": lambda at, _: SOON if at > NOW else NOW,
+    "MemberChange.wake_at": lambda at, _: at and SOON,
     # Words for people.
     "ReplicaSession.trouble": lambda *_: "",
     "SessionKeeper._renewal": lambda reason, _: reason and "renewal",

@@ -122,6 +122,116 @@ class _Coordination(Enum):
     SESSION = "read or write, for the session that runs, or ran when it was asked"
 
 
+class ChangeStep(Enum):
+    """A change of replicas demands the end of the session; the value is the reason."""
+
+    GIVE_UP = "no session with the new replicas has opened"
+    TAKE_OVER = "new replicas hold the log"
+
+
+class MemberChange:
+    """The replicas of the session that runs, and how far a change of replicas has come.
+
+    New ones are filled next to those that serve until a round took little time, then take over.
+    The first round waits for all that can be reached, the others a moment for the slow ones.
+    When that does not succeed soon, those of before go on: they lack nothing.
+    """
+
+    def __init__(self) -> None:
+        self.members = SessionMembers((), (), (), is_change=False)
+        self.filled: tuple[ReplicaId, ...] | None = None
+        """The new replicas that hold the log, for the choice of the next session's members."""
+        self.wake_at: float | None = None
+        """The time at which the change may go on."""
+        self._not_before = 0.0
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether the change is done once this session is open."""
+        return self.members.is_change and self.members.is_complete
+
+    def consider(self, session: StoreSession, started_at: float, now: float) -> ChangeStep | None:
+        """Go on with the change, or give it up for a while. The session has started at
+        `started_at`."""
+        self.wake_at = None
+        if self.is_taking_over:
+            if session.is_open:
+                self.filled = None
+                self.members = self.members.settled()
+            elif now >= started_at + MEMBER_CHANGE_SECONDS_MAX:
+                return ChangeStep.GIVE_UP
+            return None
+        if not session.is_open:
+            return None
+        assigned = self.members.assigned
+        filled, is_filling = session.filled(assigned)
+        if len(filled) < majority(len(assigned)):
+            return None
+        wait_until = self._not_before
+        if is_filling:
+            if self.filled is None:
+                return None
+            wait_until = max(wait_until, started_at + MEMBER_FILL_SECONDS_MAX)
+        if now < wait_until:
+            self.wake_at = wait_until
+            return None
+        self._not_before = 0.0
+        is_short = now <= started_at + 2 * MEMBER_FILL_SECONDS_MAX
+        self.filled = filled if is_short else ()
+        return ChangeStep.TAKE_OVER
+
+    def session_ended(
+        self, wanted: tuple[ReplicaId, ...] | None, now: float, *, was_open: bool
+    ) -> None:
+        """Note the end of a session: should it have changed the replicas and did not, those of
+        before go on, unless others are wanted by now."""
+        if wanted is not None and wanted != self.members.assigned:
+            self.filled, self._not_before = None, 0.0
+        elif self.is_taking_over and not was_open:
+            self.filled, self._not_before = (), now + MEMBER_CHANGE_PAUSE_SECONDS
+        self.wake_at = None
+
+
+class SessionPace:
+    """The pauses between sessions, and between attempts to read or write the metadata."""
+
+    def __init__(self) -> None:
+        self.started_at = 0.0
+        self.next_start_at = 0.0
+        self._lost_at: float | None = None
+        """The time at which the session that runs came to lack a replica."""
+        self._delay_seconds = 0.0
+        self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+
+    def lost(self, now: float) -> None:
+        """Note that the session lacks a replica, if it did not before."""
+        if self._lost_at is None:
+            self._lost_at = now
+
+    def longer_delay(self, now: float) -> float:
+        """Return the least time from this session's start to the next one's, if it fails now."""
+        if now - self.started_at >= RETRY_SECONDS_MAX:
+            return RETRY_SECONDS_MIN
+        return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
+
+    def session_ended(self, now: float, *, is_planned: bool) -> None:
+        lost_at, self._lost_at = self._lost_at, None
+        if is_planned:
+            self.next_start_at = now
+        else:
+            # A session that was short of a replica has not lasted, however late it is replaced.
+            self._delay_seconds = self.longer_delay(now if lost_at is None else lost_at)
+            self.next_start_at = self.started_at + self._delay_seconds
+
+    def metadata_read(self) -> None:
+        self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+
+    def next_metadata_delay(self) -> float:
+        delay = self._metadata_retry_seconds
+        self._metadata_retry_seconds = min(2 * delay, METADATA_RETRY_SECONDS_MAX)
+        return delay
+
+
 class SessionKeeper:
     """A machine. Its first step, with no events, starts the first session."""
 
@@ -133,15 +243,13 @@ class SessionKeeper:
         self._generation = generation
         self._session: StoreSession | None = None
         self._announced = False
-        self._assigned: tuple[ReplicaId, ...] | None = None
+        self.assigned: tuple[ReplicaId, ...] | None = None
+        """The replicas that the coordinator has assigned; None: not read yet."""
         self._queue: deque[NewRecords] = deque()
         self._unsettled: deque[RecordBatch] = deque()
         self._coordination = _Coordination.NOTHING
         self._proposed: tuple[PartitionMetadata, SessionMembers] | None = None
-        self._membership = SessionMembers((), (), (), is_change=False)
-        self._filled: tuple[ReplicaId, ...] | None = None
-        self._change_at = 0.0
-        self._change_wake_at: float | None = None
+        self._change = MemberChange()
         self._fenced = False
         self._outrun: SessionId | None = None
         """The session that replicas have promised, and the coordinator may not know."""
@@ -151,18 +259,14 @@ class SessionKeeper:
         self._ahead: MetadataRead | None = None
         """Metadata for the next session; while there is any, this session takes no more appends."""
         self._held: ReadMetadata | WriteMetadata | None = None
-        self._lost_at: float | None = None
-        self._started_at = 0.0
-        self._next_start_at = 0.0
-        self._delay_seconds = 0.0
-        self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+        self._pace = SessionPace()
         self._inbox: list[SessionEvent] = []
         self._effects: list[KeeperEffect] = []
 
     @property
     def deadline(self) -> float | None:
         session = self._session
-        if session is None or (self._renewal is None and not self._membership.is_change):
+        if session is None or (self._renewal is None and not self._change.members.is_change):
             return None
         if self._ahead is not None:
             return None
@@ -171,16 +275,11 @@ class SessionKeeper:
             may_ask = session.is_open and self._coordination is _Coordination.NOTHING
             if may_ask or session.is_waiting:
                 deadlines.append(self._renew_at)
-        if self._change_wake_at is not None:
-            deadlines.append(self._change_wake_at)
-        if self._is_taking_over and not session.is_open:
-            deadlines.append(self._started_at + MEMBER_CHANGE_SECONDS_MAX)
+        if self._change.wake_at is not None:
+            deadlines.append(self._change.wake_at)
+        if self._change.is_taking_over and not session.is_open:
+            deadlines.append(self._pace.started_at + MEMBER_CHANGE_SECONDS_MAX)
         return min(deadlines, default=None)
-
-    @property
-    def assigned(self) -> tuple[ReplicaId, ...] | None:
-        """The replicas that the coordinator has assigned; None: not read yet."""
-        return self._assigned
 
     @property
     def obstacle(self) -> str | None:
@@ -257,7 +356,7 @@ class SessionKeeper:
                 ):
                     self._take_metadata(event, now)
                 case ReplicasAssigned(assigned):
-                    self._assigned = assigned
+                    self.assigned = assigned
                     self._check_assignment(now)
                 case CloseRequested():
                     self._run_session(now)
@@ -267,8 +366,7 @@ class SessionKeeper:
                     assert_never(event)
         if not self.closed:
             self._run_session(now)
-            if self._membership.is_change:
-                self._consider_change(now)
+            self._consider_change(now)
             if self._renewal is not None:
                 self._consider_renewal(self._renewal, now)
             if self._session is None:
@@ -279,8 +377,8 @@ class SessionKeeper:
     # Events
 
     def _check_assignment(self, now: float, *, at_once: bool = True) -> None:
-        is_other = self._session is not None and self._assigned != self._membership.assigned
-        if self._assigned is not None and is_other:
+        is_other = self._session is not None and self.assigned != self._change.members.assigned
+        if self.assigned is not None and is_other:
             self._renew("the replica assignment changed", now, at_once=at_once)
 
     def _take_metadata(self, event: MetadataEvent, now: float) -> None:
@@ -289,44 +387,36 @@ class SessionKeeper:
             self._inbox.append(event)
             return
         if asked is _Coordination.AHEAD:
-            self._take_ahead(event, now)
+            # Begin to end the session, unless it has ended or wants to write the metadata first.
+            if self._held is not None:
+                self._effects.append(self._held)
+                self._held, self._coordination = None, _Coordination.SESSION
+            elif isinstance(event, MetadataRead):
+                self._pace.metadata_read()
+                self._ahead = event
+            else:
+                self._renew_at = now + self._pace.next_metadata_delay()
             return
         match event:
             case MetadataRead(metadata, version, assigned):
                 assert asked is _Coordination.READ
-                self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
+                self._pace.metadata_read()
                 self._open_session(metadata, version, assigned)
             case MetadataWritten(version):
                 assert asked is _Coordination.BUMP
                 assert self._proposed is not None
                 (metadata, members), self._proposed = self._proposed, None
-                self._started_at = now
+                self._pace.started_at = now
                 self._outrun = None
-                self._membership = members
+                self._change.members = members
                 self._session = StoreSession(metadata, version, members.members, members.guests)
                 # The assignment may have changed since it was read for this session; or what was
                 # seen of it is the older one, and will be followed by the newer.
                 self._check_assignment(now, at_once=False)
             case MetadataReadFailed() | MetadataWriteFailed():
-                self._read_metadata(self._next_metadata_delay())
+                self._read_metadata(self._pace.next_metadata_delay())
             case _:
                 assert_never(event)
-
-    def _take_ahead(self, event: MetadataEvent, now: float) -> None:
-        """Begin to end the session, unless it has ended or wants to write the metadata first."""
-        if self._held is not None:
-            self._effects.append(self._held)
-            self._held, self._coordination = None, _Coordination.SESSION
-        elif isinstance(event, MetadataRead):
-            self._metadata_retry_seconds = METADATA_RETRY_SECONDS_MIN
-            self._ahead = event
-        else:
-            self._renew_at = now + self._next_metadata_delay()
-
-    def _next_metadata_delay(self) -> float:
-        delay = self._metadata_retry_seconds
-        self._metadata_retry_seconds = min(2 * delay, METADATA_RETRY_SECONDS_MAX)
-        return delay
 
     # Opening
 
@@ -334,10 +424,10 @@ class SessionKeeper:
         if self._fenced or self._coordination is not _Coordination.NOTHING:
             return
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and now >= self._next_start_at:
+        if ahead is not None and now >= self._pace.next_start_at:
             self._open_session(ahead.metadata, ahead.version, ahead.assigned)
         else:
-            self._read_metadata(max(0.0, self._next_start_at - now))
+            self._read_metadata(max(0.0, self._pace.next_start_at - now))
 
     def _read_metadata(self, delay_seconds: float) -> None:
         self._coordination = _Coordination.READ
@@ -357,7 +447,7 @@ class SessionKeeper:
             self._unsettled.clear()
             self._effects.append(LoseOwnership(str(error)))
             return
-        members = choose_members(metadata.replica_states, assigned, self._filled)
+        members = choose_members(metadata.replica_states, assigned, self._change.filled)
         self._proposed = (bumped, members)
         self._coordination = _Coordination.BUMP
         self._effects.append(WriteMetadata(bumped, version))
@@ -383,13 +473,13 @@ class SessionKeeper:
             if self._ahead is None:
                 # All that waits is one batch, as far as there is room.
                 while self._queue and appends.has_room:
-                    batch = pack_records(appends.next_transaction_id, self._next_batch())
+                    batch = pack_records(appends.next_transaction_id, next_batch(self._queue))
                     self._effects += session.append(batch)
         if session.ended is not None:
             self._close_session(session.ended, now)
             return
-        if session.excluded and self._lost_at is None:
-            self._lost_at = now
+        if session.excluded:
+            self._pace.lost(now)
         if session.returned:
             self._renew(f"{', '.join(session.returned)} can be reached again", now, at_once=False)
         elif appends is not None and (
@@ -411,86 +501,14 @@ class SessionKeeper:
         self._coordination = _Coordination.SESSION
         self._effects.append(effect)
 
-    def _next_batch(self) -> NewRecords:
-        """Take the next records out of the queue: at most what a batch holds, at least one."""
-        parts: list[NewRecords] = []
-        count = size = 0
-        while self._queue and count < BATCH_RECORDS_MAX:
-            part = self._queue[0]
-            part_count, part_size = len(part.data), part.byte_count
-            if count + part_count <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
-                parts.append(self._queue.popleft())
-                count += part_count
-                size += part_size
-                continue
-            part = part[: BATCH_RECORDS_MAX - count]
-            ends = np.cumsum(part.sizes())
-            fits = int(np.searchsorted(ends, BATCH_BYTES_MAX - size, side="right"))
-            if not fits and count:
-                break
-            fits = max(fits, 1)
-            if fits == len(self._queue[0]):
-                self._queue.popleft()
-            else:
-                self._queue[0] = self._queue[0][fits:]
-            parts.append(part[:fits])
-            count += fits
-            size += int(ends[fits - 1])
-            if fits < len(part):
-                break
-        return join_new_records(parts)
-
-    # A change of replicas
-
-    @property
-    def _is_taking_over(self) -> bool:
-        """Whether the change is done once this session is open."""
-        return self._membership.is_change and self._membership.is_complete
-
     def _consider_change(self, now: float) -> None:
-        """Go on with a change of replicas, or give it up for a while.
-
-        New ones are filled next to those that serve until a round took little time, then take over.
-        The first round waits for all that can be reached, the others a moment for the slow ones.
-        When that does not succeed soon, those of before go on: they lack nothing.
-        """
-        session, members = self._session, self._membership
-        self._change_wake_at = None
-        if session is None:
+        if self._session is None or not self._change.members.is_change:
             return
-        if self._is_taking_over:
-            if session.is_open:
-                self._filled = None
-                self._membership = members.settled()
-            elif now >= self._started_at + MEMBER_CHANGE_SECONDS_MAX:
-                self._close_session("no session with the new replicas has opened", now)
-            return
-        if not session.is_open:
-            return
-        filled, is_filling = session.filled(members.assigned)
-        if len(filled) < majority(len(members.assigned)):
-            return
-        wait_until = self._change_at
-        if is_filling:
-            if self._filled is None:
-                return
-            wait_until = max(wait_until, self._started_at + MEMBER_FILL_SECONDS_MAX)
-        if now < wait_until:
-            self._change_wake_at = wait_until
-            return
-        self._change_at = 0.0
-        is_short = now <= self._started_at + 2 * MEMBER_FILL_SECONDS_MAX
-        self._filled = filled if is_short else ()
-        self._renew("new replicas hold the log", now)
-
-    def _note_change(self, now: float) -> None:
-        """A session ends: should it have changed the replicas and did not, those of before go on,
-        unless others are wanted by now."""
-        members = self._membership
-        if self._assigned is not None and self._assigned != members.assigned:
-            self._filled, self._change_at = None, 0.0
-        elif self._is_taking_over and not self._announced:
-            self._filled, self._change_at = (), now + MEMBER_CHANGE_PAUSE_SECONDS
+        match self._change.consider(self._session, self._pace.started_at, now):
+            case ChangeStep.GIVE_UP as step:
+                self._close_session(step.value, now)
+            case ChangeStep.TAKE_OVER as step:
+                self._renew(step.value, now)
 
     # What the last session left open
 
@@ -516,15 +534,8 @@ class SessionKeeper:
             self._renewal, self._renew_at, self._is_urgent = reason, now, True
         elif self._renewal is None:
             self._renewal = reason
-            if self._lost_at is None:
-                self._lost_at = now
-            self._renew_at = max(now, self._started_at + self._longer_delay(now))
-
-    def _longer_delay(self, now: float) -> float:
-        """Return the least time from this session's start to the next one's, if it fails now."""
-        if now - self._started_at >= RETRY_SECONDS_MAX:
-            return RETRY_SECONDS_MIN
-        return min(max(2 * self._delay_seconds, RETRY_SECONDS_MIN), RETRY_SECONDS_MAX)
+            self._pace.lost(now)
+            self._renew_at = max(now, self._pace.started_at + self._pace.longer_delay(now))
 
     def _consider_renewal(self, reason: str, now: float) -> None:
         """End the session if that is due. An open one, once the metadata is read, takes no more
@@ -552,19 +563,43 @@ class SessionKeeper:
             return
         self._effects += session.end(reason)
         self._outrun = session.outrun
-        self._note_change(now)
+        self._change.session_ended(self.assigned, now, was_open=self._announced)
         if session.appends is not None:
             assert not (session.appends.in_flight and self._unsettled)
             self._unsettled.extend(session.appends.in_flight)
-        self._renewal = self._held = self._change_wake_at = None
+        self._renewal = self._held = None
         self._is_urgent = False
-        lost_at, self._lost_at = self._lost_at, None
-        if is_planned:
-            self._next_start_at = now
-        else:
-            # A session that was short of a replica has not lasted, however late it is replaced.
-            self._delay_seconds = self._longer_delay(now if lost_at is None else lost_at)
-            self._next_start_at = self._started_at + self._delay_seconds
+        self._pace.session_ended(now, is_planned=is_planned)
         if self._announced:
             self._announced = False
             self._effects.append(StoreClosed(reason))
+
+
+def next_batch(queue: deque[NewRecords]) -> NewRecords:
+    """Take the next records out of the queue: at most what a batch holds, at least one."""
+    parts: list[NewRecords] = []
+    count = size = 0
+    while queue and count < BATCH_RECORDS_MAX:
+        part = queue[0]
+        part_count, part_size = len(part.data), part.byte_count
+        if count + part_count <= BATCH_RECORDS_MAX and size + part_size <= BATCH_BYTES_MAX:
+            parts.append(queue.popleft())
+            count += part_count
+            size += part_size
+            continue
+        part = part[: BATCH_RECORDS_MAX - count]
+        ends = np.cumsum(part.sizes())
+        fits = int(np.searchsorted(ends, BATCH_BYTES_MAX - size, side="right"))
+        if not fits and count:
+            break
+        fits = max(fits, 1)
+        if fits == len(queue[0]):
+            queue.popleft()
+        else:
+            queue[0] = queue[0][fits:]
+        parts.append(part[:fits])
+        count += fits
+        size += int(ends[fits - 1])
+        if fits < len(part):
+            break
+    return join_new_records(parts)
