@@ -1,4 +1,4 @@
-"""What processes of Spark import of Waltz: for each query Spark starts some anew."""
+"""The processes that Spark starts for each query import no more of Waltz than they work with."""
 
 from __future__ import annotations
 

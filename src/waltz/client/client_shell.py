@@ -439,8 +439,8 @@ class AsyncWaltzClient(ClientFacts):
         before the state was read, as `client_high_water_mark` tells it. The locks of each row are
         compared with that mark, or with what is applied here if that is older, and no row is sent a
         second time: one that is refused, or that a broken connection took with it, has the ID -1.
-        It is not in the log and never will be. What rows were refused for is applied when the call
-        returns. Raises LocalProtocolError: less than -1.
+        Such a row is not in the log and never will be. The transactions that a server names as the
+        reason are applied when the call returns. Raises LocalProtocolError: less than -1.
         """
         self._engine.check_waits("append_many")
         rows = BulkRows(data, **columns)

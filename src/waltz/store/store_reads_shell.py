@@ -80,7 +80,8 @@ class StoreReads:
         return batch
 
     async def read_headers(self, first: TransactionId, count_max: int) -> HeaderColumns:
-        """As `read`, without the data: these stay at the replica if that knows how."""
+        """Return what `read` would, without the data, which a replica of this release does not
+        send."""
         batch = await self._read(ReadHeaders(first, count_max))
         return header_columns(batch) if isinstance(batch, RecordBatch) else batch
 
