@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from tests.spark.tables_by_value import LAYOUT, Event, folded
 from waltz.errors import ConfigurationError, CorruptionError
-from waltz.spark.pipelines.bucket_join import BucketJoin, arrow_schema, bucket_of, joined
+from waltz.spark.pipelines.bucket_join import (
+    BucketJoin,
+    JoinedBucket,
+    arrow_schema,
+    bucket_of,
+    joined,
+)
 from waltz.spark.pipelines.frames import Grouped
 from waltz.spark.pipelines.table_store import Column, Layout, Rows
 from waltz.spark.pipelines.tables import PLACES, TableDefinition
@@ -86,23 +92,99 @@ def test_a_task_that_runs_twice_leaves_a_file_that_nobody_names_and_the_same_row
     assert sum(each.row_count for each in first) == len(rows.values)
 
 
-def test_a_bucket_beyond_the_bound_is_refused_with_a_remedy_before_it_is_read_whole(
+def only_bucket(root: Path, batches: list[list[Event]], **changes: Any) -> list[BucketRun]:
+    """Join batches one after the other with a table of one bucket; return the state after each."""
+    files: list[str] = []
+    done = []
+    for number, events in enumerate(batches, 1):
+        work = BucketJoin(str(root), LAYOUT, {0: files}, number, 1, **changes)
+        (found,) = work.run(Rows(LAYOUT, folded(events)))
+        assert found.replaced <= set(files)
+        files = [*(each for each in files if each not in found.replaced), found.path]
+        done.append(BucketRun(found, {each: rows_at(root, each) for each in files}))
+    return done
+
+
+class BucketRun(NamedTuple):
+    """The result of one batch, and the rows of the files that the bucket has after it."""
+
+    joined: JoinedBucket
+    files: dict[str, list[tuple[Any, ...]]]
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        return sorted((row for rows in self.files.values() for row in rows), key=repr)
+
+
+def rows_at(root: Path, path: str) -> list[tuple[Any, ...]]:
+    return rows_of(pq.read_table(root / path, partitioning=None))
+
+
+@given(st.lists(st.lists(keys, min_size=1, max_size=4), min_size=1, max_size=9))
+def test_files_that_stay_and_files_that_are_replaced_have_each_key_once_and_right(
+    batches: list[list[Any]],
+) -> None:
+    events: list[list[Event]] = []
+    for rows in batches:
+        first = sum(map(len, events))
+        events.append([(*row, 0, first + place) for place, row in enumerate(rows)])
+    with TemporaryDirectory() as name:
+        done = only_bucket(Path(name), events)
+    for number, each in enumerate(done, 1):
+        so_far = [event for batch in events[:number] for event in batch]
+        assert each.rows == sorted(folded(so_far), key=repr)
+
+
+def test_new_keys_leave_the_files_of_others_alone(tmp_path: Path) -> None:
+    old: list[Event] = [(f"old {each}", 0, 1, 0, each) for each in range(100)]
+    new: list[list[Event]] = [[(f"new {batch}", 0, 1, 0, 100 + batch)] for batch in range(12)]
+    done = only_bucket(tmp_path, [old, *new])
+    large = done[0].joined.path
+    assert all(large in each.files for each in done)
+    assert all(len(each.files) <= 7 for each in done), "the small ones become one"
+    again = only_bucket(tmp_path, [old, *new, [("old 7", 0, 1, 0, 200)]])[-1]
+    assert again.joined.row_count >= 100, "a file with a key of the batch is replaced"
+
+
+def test_a_file_with_all_values_of_a_key_in_other_rows_does_not_have_the_key(
     tmp_path: Path,
 ) -> None:
-    work = join(tmp_path)
-    (present,) = work.run(Rows(LAYOUT, folded([("k", 0, 1, 0, 0)])))
-    files = {f"b{present.bucket}": present.path}
-    more = Rows(LAYOUT, folded([("k", 0, 1, 0, 1)]))
-    size = table_of([("k", 0, 1, 0, 0)]).nbytes
+    old: list[Event] = [("a", 0, 1, 0, 0), ("b", 1, 1, 0, 1), *others(50)]
+    found = only_bucket(tmp_path, [old, [("a", 1, 1, 0, 60)]])[-1]
+    assert (found.joined.replaced, found.joined.row_count) == (frozenset(), 1)
+    found = only_bucket(tmp_path, [old, [("b", 1, 1, 0, 60)]])[-1]
+    assert (len(found.joined.replaced), found.joined.row_count) == (1, len(old))
+
+
+def others(count: int) -> list[Event]:
+    return [(f"other {each}", 0, 1, 0, 2 + each) for each in range(count)]
+
+
+def test_files_with_a_key_of_the_batch_beyond_the_bound_are_refused_with_a_remedy(
+    tmp_path: Path,
+) -> None:
+    one, again, other = (list[Event]([(key, 0, 1, 0, at)]) for at, key in enumerate("kko"))
+    size = table_of(one).nbytes
     with pytest.raises(
         ConfigurationError,
-        match=r"^WALTZ-2015 .*bucket \d has more than .*`buckets: 16` into .*rebuild`",
+        match=r"^WALTZ-2015 .*bucket 0 has more than .*`buckets: 4` into .*rebuild`",
     ):
-        replace(join(tmp_path, **files), bytes_max=size * 2 - 1).run(more)
-    (found,) = replace(join(tmp_path, **files), bytes_max=size * 4).run(more)
-    assert rows_of(pq.read_table(tmp_path / found.path, partitioning=None)) == folded(
-        [("k", 0, 1, 0, 0), ("k", 0, 1, 0, 1)]
-    )
+        only_bucket(tmp_path, [one, again], bytes_max=size * 2 - 1)
+    assert len(only_bucket(tmp_path, [one, again], bytes_max=size * 4)[-1].files) == 1
+    alone = only_bucket(tmp_path, [one, other], bytes_max=size * 2 - 1)[-1]
+    assert (len(alone.files), alone.joined.row_count) == (2, 1), "another key needs no room"
+
+
+def test_files_become_one_only_within_the_bound(tmp_path: Path) -> None:
+    batches: list[list[Event]] = [[(f"k{each}", 0, 1, 0, each)] for each in range(9)]
+    size = table_of(batches[0]).nbytes
+    assert len(only_bucket(tmp_path, batches, bytes_max=size * 100)[-1].files) < 5
+    assert len(only_bucket(tmp_path, batches, bytes_max=size * 4 - 1)[-1].files) == 9
+    # The rows of the batch are smaller than those that are there.
+    long: list[list[Event]] = [[("x" * 1000 + str(each), 0, 1, 0, each)] for each in range(8)]
+    found = only_bucket(tmp_path, [*long, batches[8]], bytes_max=4500)
+    assert all(sum(map(len, each.files.values())) <= 9 for each in found)
+    assert max(len(rows) for each in found for rows in each.files.values()) <= 5
 
 
 def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ latter can be trusted.
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
 import threading
 import time
@@ -21,8 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import waltz
+from bench.pipeline_scale import MemoryWatch, descendants, java_pid
 from tests.clusters import RunningCluster, running_cluster
 from waltz.spark import spark_session
+from waltz.spark.archive_location import parse_location
 from waltz.spark.pipelines import derived
 from waltz.spark.pipelines.archiving import add_to_archive, verify_archive
 from waltz.spark.pipelines.audit import audit
@@ -49,13 +51,12 @@ tables:
     keys: [account]
     measures: {{balance: sum(amount), moves: count(*)}}
 """
-AUDIT = "pipeline: audit\ncluster: {cluster}\ntarget: audit.json\narchive: archive\n"
+AUDIT = "pipeline: audit\ncluster: {cluster}\ntarget: audit.json\narchive: {archive}\n"
 
 
 def record(number: int, size: int) -> bytes:
-    entry = {"account": number * 7919 % ACCOUNTS, "amount": number % 199 - 99, "note": ""}
-    entry["note"] = "x" * (size - len(json.dumps(entry)))
-    return json.dumps(entry).encode()
+    start = b'{"account":%d,"amount":%d,"note":"' % (number * 7919 % ACCOUNTS, number % 199 - 99)
+    return start.ljust(size - 2, b"x") + b'"}'
 
 
 def fill(cluster: str, count: int, size: int) -> None:
@@ -77,19 +78,6 @@ def cpu_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def descendants(root: int) -> set[int]:
-    parents = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
 
 
 class Measurement:
@@ -114,7 +102,7 @@ class Measurement:
     def _spent(self) -> tuple[float, float]:
         """Return what the cluster and all else of this run have spent so far."""
         with self._lock:
-            for pid in descendants(os.getpid()):
+            for pid in (os.getpid(), *descendants(os.getpid())):
                 self._seen[pid] = max(self._seen.get(pid, 0.0), cpu_seconds(pid))
             served = sum(self._seen.get(pid, 0.0) for pid in self._cluster)
             return served, sum(self._seen.values()) - served
@@ -133,12 +121,16 @@ class Measurement:
         )
 
 
-def works(spark: SparkSession, directory: Path, cluster: str) -> Mapping[str, Callable[[], object]]:
+def works(
+    spark: SparkSession, directory: Path, cluster: str, *, is_delta: bool
+) -> Mapping[str, Callable[[], object]]:
     """Return the pieces of work by their names, in an order in which each finds what it needs."""
-    access, archive = LogAccess(cluster), directory / "archive"
-    texts = {"tables": TABLES, "audit": AUDIT}
+    access = LogAccess(cluster)
+    spelled = f"delta:{directory / 'archive'}" if is_delta else str(directory / "archive")
+    archive = parse_location(spelled, directory)
     tables, copies = (
-        parse_definition(texts[each].format(cluster=cluster), directory=directory) for each in texts
+        parse_definition(each.format(cluster=cluster, archive=spelled), directory=directory)
+        for each in (TABLES, AUDIT)
     )
 
     def read(wanted: str) -> None:
@@ -146,11 +138,11 @@ def works(spark: SparkSession, directory: Path, cluster: str) -> Mapping[str, Ca
         log.load().write.format("noop").mode("overwrite").save()
 
     def read_archive() -> None:
-        archived = spark.read.format("waltz").option("archive", str(archive)).load()
+        archived = spark.read.format("waltz").option("archive", spelled).load()
         archived.write.format("noop").mode("overwrite").save()
 
     def read_files() -> None:
-        files = spark.read.parquet(*map(str, archive.glob("partition=*")))
+        files = spark.read.parquet(*map(str, (directory / "archive").glob("partition=*")))
         files.write.format("noop").mode("overwrite").save()
 
     def verify_copies() -> None:
@@ -182,22 +174,18 @@ def measure(directory: Path, cluster: RunningCluster, chosen: argparse.Namespace
     spark = spark_session("throughput", **settings)
     spark.range(1).mapInPandas(lambda frames: frames, "id long").count()  # the workers are there
     done = Measurement(cluster, chosen.transactions)
-    known = works(spark, directory, cluster.coordinator)
+    known = works(spark, directory, cluster.coordinator, is_delta=chosen.delta)
     if unknown := set(chosen.work or ()) - set(known):
         raise SystemExit(f"no work is called {', '.join(unknown)}; there are {', '.join(known)}")
-    for name, work in known.items():
-        if name in (chosen.work or known):
+    with MemoryWatch(java_pid(spark)) as watch:
+        for name in chosen.work or known:
             with done.of(name):
-                work()
+                known[name]()
+            print(f"{'':36} peaks so far: {watch.memory}", flush=True)
     places = {"log": directory / "data", "archive": directory / "archive"}
     for name, place in (*places.items(), ("tables", directory / "tables.db")):
         files = [place, *place.rglob("*")]
         print(f"{name}: {sum(each.stat().st_size for each in files if each.is_file()):,} bytes")
-    for pid in sorted(descendants(os.getpid())):
-        status = Path(f"/proc/{pid}/status").read_text()
-        peak = next((each for each in status.splitlines() if each.startswith("VmHWM")), "")
-        name = status.splitlines()[0].split()[-1]
-        print(f"{name} {pid}: {' '.join(peak.split())}")
     spark.stop()
 
 
@@ -207,13 +195,21 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=128, help="bytes of data of each")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--driver-memory", help="of Java, as 1g")
+    parser.add_argument("--delta", action="store_true", help="archive into a Delta table")
     parser.add_argument("--work", action="append", help="a name as it is printed; default: all")
     chosen = parser.parse_args()
     with TemporaryDirectory(prefix="waltz-throughput-") as name:
         directory = Path(name)
         with running_cluster(directory / "data", "--partitions", str(PARTITIONS)) as cluster:
             began = time.monotonic()
-            fill(cluster.coordinator, chosen.transactions, chosen.size)
+            # Another process, whose memory is not the driver's; not forked, because of threads.
+            filling = multiprocessing.get_context("spawn").Process(
+                target=fill, args=(cluster.coordinator, chosen.transactions, chosen.size)
+            )
+            filling.start()
+            filling.join()
+            if filling.exitcode:
+                raise SystemExit(f"the log could not be filled: exit code {filling.exitcode}")
             print(f"the log was filled in {time.monotonic() - began:,.1f} s", flush=True)
             measure(directory, cluster, chosen)
 

@@ -1,9 +1,12 @@
 """Joins a batch with the buckets of a table that it touches: the work of Spark's executors.
 
-A bucket is the part of a table whose keys share a hash. A task reads the files that one version of
-the table has of a bucket, joins them with the batch's rows of this bucket, writes one new file and
-returns what a commit has to say of it. A task that runs twice, or whose commit never comes, leaves
-a file that no version names. Knows nothing of commits: a table's format makes them.
+A bucket is the part of a table whose keys share a hash. It has several files, each key in one of
+them. A task looks for the batch's keys in the files that one version of the table has of a bucket,
+joins the rows of those that have one with the batch's rows of this bucket, writes one new file and
+returns what a commit has to say of it. Files without any of these keys stay as they are, unless
+there are many (`file_levels.py`), so new keys cost what they are, not what the table has. A task
+that runs twice, or whose commit never comes, leaves a file that no version names. Knows nothing of
+commits: a table's format makes them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +27,7 @@ import pyarrow.compute as pc
 from waltz.errors import ConfigurationError, CorruptionError
 from waltz.spark.codes import INVALID_TABLES
 from waltz.spark.pipelines.definition import BUCKETS_MAX
+from waltz.spark.pipelines.file_levels import PresentFile, fan_in, merged_files
 from waltz.spark.pipelines.frames import Grouped, plain_columns, stored_array
 from waltz.spark.pipelines.table_files import TableFiles, open_files
 from waltz.spark.pipelines.table_store import (
@@ -38,9 +42,13 @@ from waltz.spark.pipelines.table_store import (
 BUCKET: Final = "waltz_bucket"
 """The column with the bucket of a row, by which a table is partitioned."""
 
-BUCKET_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of a bucket as Arrow: its present rows and those of a batch, which a task has in memory.
-A larger bucket fails the batch, with the advice to have more buckets."""
+JOINED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes as Arrow that a task has in memory of a bucket: a batch's rows, and the files that have a
+key of these. If there are more, the batch fails with the advice to have more buckets."""
+
+FULL_FRACTION: Final = 4
+"""A file whose rows would take more than this part of the bound only becomes part of another one if
+a batch has a key of it."""
 
 STATISTICS_TEXT_MAX: Final = 32
 """Characters of a text that a file's statistics may contain; a column with a longer smallest or
@@ -52,7 +60,7 @@ _REFUSED: Final = -1
 
 JOINED: Final = (
     f"{BUCKET} int, path string, size bigint, row_count bigint, written_at bigint,"
-    " statistics string, error string, is_too_large boolean"
+    " statistics string, replaced array<string>, error string, is_too_large boolean"
 )
 """The result of a task for one bucket, as Spark's types: a `JoinedBucket` or an error."""
 
@@ -67,12 +75,13 @@ _SPARK_TYPES: Final = {"INTEGER": "bigint", "TEXT": "string", "REAL": "double", 
 
 @dataclass(frozen=True, slots=True)
 class JoinedBucket:
-    """A new file, which has all rows of a bucket.
+    """A new file of a bucket, which has the batch's rows and those of the files that it replaces.
 
     path        relative to the join's `root`.
     size        bytes of the file.
     written_at  milliseconds since 1970.
     statistics  the JSON of Delta's protocol.
+    replaced    those of the join's `files` whose rows are in this one.
     """
 
     bucket: int
@@ -81,6 +90,7 @@ class JoinedBucket:
     row_count: int
     written_at: int
     statistics: str
+    replaced: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class BucketJoin:
     files: Mapping[int, Sequence[str]]
     number: int
     buckets: int
-    bytes_max: int = BUCKET_BYTES_MAX
+    bytes_max: int = JOINED_BYTES_MAX
     fields: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, rows: TableRows) -> list[JoinedBucket]:
@@ -125,6 +135,7 @@ class BucketJoin:
                 each["row_count"],
                 each["written_at"],
                 each["statistics"],
+                frozenset(each["replaced"]),
             )
             for each in results
         ]
@@ -169,7 +180,9 @@ class BucketJoin:
         """Write the bucket's new file; return what is known of it. Raises OSError, sqlite3.Error,
         ValueError, _TooLargeError."""
         files = open_files(self.root)
-        table = joined(self.layout, self._present(files, bucket, fresh.nbytes), fresh)
+        taken = self._taken(files, bucket, fresh)
+        present = pa.concat_tables([arrow_schema(self.layout).empty_table(), *taken.values()])
+        table = joined(self.layout, present, fresh)
         path = f"{BUCKET}={bucket}/part-{self.number:09}-{uuid4()}.zstd.parquet"
         return {
             "path": path,
@@ -177,6 +190,7 @@ class BucketJoin:
             "row_count": len(table),
             "written_at": time.time_ns() // 1_000_000,
             "statistics": json.dumps(_statistics(table)),
+            "replaced": list(taken),
         }
 
     def _with_ids(self, table: pa.Table, bucket: int) -> pa.Table:
@@ -188,30 +202,97 @@ class BucketJoin:
         named = [each.with_metadata(id_) for each, id_ in zip(whole.schema, ids, strict=True)]
         return pa.table(whole.columns, schema=pa.schema(named))
 
-    def _present(self, files: TableFiles, bucket: int, fresh_bytes: int) -> pa.Table:
-        schema = arrow_schema(self.layout)
-        total = fresh_bytes
-        batches = []
+    def _taken(self, files: TableFiles, bucket: int, fresh: pa.Table) -> dict[str, pa.Table]:
+        """Return the rows of each file that the bucket's new file replaces."""
+        keys = _Keys(self.layout, fresh)
+        room = self.bytes_max - fresh.nbytes
+        taken: dict[str, pa.Table] = {}
+        others: list[PresentFile] = []
         for path in self.files.get(bucket, ()):
             with files.opened(path) as file:
-                for batch in file.iter_batches(columns=schema.names):
-                    batches.append(batch.select(schema.names).cast(schema))
-                    total += batch.nbytes
-                    self._expect_room(bucket, total)
-        self._expect_room(bucket, total)
+                if keys.has_one_in(self._batches(file, keys.names)):
+                    rows = self._rows(file, room)
+                    if rows is None:
+                        raise self._too_large(bucket)
+                    taken[path] = rows
+                    room -= rows.nbytes
+                else:
+                    others.append(PresentFile(path, file.metadata.num_rows))
+        if room < 0:
+            raise self._too_large(bucket)
+        row_bytes = fresh.nbytes / len(fresh)
+        full = self.bytes_max / FULL_FRACTION
+        small = [each for each in others if each.row_count * row_bytes <= full]
+        row_count = len(fresh) + sum(map(len, taken.values()))
+        for each in merged_files(row_count, small, fan_in(bucket, self.number)):
+            with files.opened(each.path) as file:
+                rows = self._rows(file, room)
+            if rows is None:  # rows are larger than those of the batch
+                break
+            taken[each.path] = rows
+            room -= rows.nbytes
+        return taken
+
+    def _rows(self, file: Any, bytes_max: int) -> pa.Table | None:
+        """Return the rows of a file; None: they take more than `bytes_max`."""
+        schema = arrow_schema(self.layout)
+        batches = []
+        for batch in self._batches(file, schema.names):
+            batches.append(batch)
+            bytes_max -= batch.nbytes
+            if bytes_max < 0:
+                return None
         return pa.Table.from_batches(batches, schema)
 
-    def _expect_room(self, bucket: int, total: int) -> None:
-        if total > self.bytes_max:
-            more = min(self.buckets * 4, BUCKETS_MAX)
-            raise _TooLargeError(
-                f"bucket {bucket} has more than {self.bytes_max:,} bytes; write `buckets: {more}`"
-                " into the definition, and run `waltz pipeline rebuild`"
-            )
+    def _batches(self, file: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a file, as a table has them."""
+        whole = arrow_schema(self.layout)
+        schema = pa.schema([whole.field(each) for each in names])
+        for batch in file.iter_batches(columns=list(names)):
+            yield batch.select(names).cast(schema)
+
+    def _too_large(self, bucket: int) -> _TooLargeError:
+        more = min(self.buckets * 4, BUCKETS_MAX)
+        return _TooLargeError(
+            f"bucket {bucket} has more than {self.bytes_max:,} bytes in files with a key of this"
+            f" batch; write `buckets: {more}` into the definition, and run `waltz pipeline rebuild`"
+        )
+
+
+class _Keys:
+    """The keys of a batch's rows in one bucket."""
+
+    def __init__(self, layout: Layout, fresh: pa.Table) -> None:
+        self.names = [name for name, _ in layout.definition.keys]
+        self._values = [fresh.column(each).unique() for each in self.names]
+        self._keys = set(_tuples(fresh.select(self.names)))
+
+    def may_be(self, rows: pa.Table | pa.RecordBatch) -> Any:
+        """Return which rows may have one of the keys: each of the row's values is one that some key
+        has there."""
+        found = None
+        for name, values in zip(self.names, self._values, strict=True):
+            is_in = pc.is_in(rows.column(name), value_set=values)
+            found = is_in if found is None else pc.and_(found, is_in)
+        return found
+
+    def has_one_in(self, batches: Iterable[pa.RecordBatch]) -> bool:
+        """Return whether a row has one of the keys; of the rows only the keys are needed."""
+        for batch in batches:
+            near = batch.filter(self.may_be(batch))
+            if len(near) and (
+                len(self.names) == 1 or not self._keys.isdisjoint(_tuples(near.select(self.names)))
+            ):
+                return True
+        return False
+
+
+def _tuples(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(each.to_pylist() for each in rows.columns), strict=True)
 
 
 class _TooLargeError(Exception):
-    """A bucket exceeds what a task may have in memory."""
+    """What is joined in a bucket exceeds what a task may have in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,17 +334,13 @@ def joined(layout: Layout, present: pa.Table, fresh: pa.Table) -> pa.Table:
     keys may be among those of the batch go through them: a row is left out if one of its keys has
     a value that the batch has nowhere.
     """
-    touched = None
-    for name, _ in layout.definition.keys:
-        found = pc.is_in(present.column(name), value_set=fresh.column(name).unique())
-        touched = found if touched is None else pc.and_(touched, found)
+    touched = _Keys(layout, fresh).may_be(present)
     # A database without a name is a file that is gone when it is closed.
     with closing(sqlite3.connect("", isolation_level=None)) as database:
         create_table(database, layout)
         database.execute("BEGIN")
         for table in (present.filter(touched), fresh):
-            columns = (each.to_pylist() for each in table.columns)
-            join_rows(database, Rows(layout, list(zip(*columns, strict=True))))
+            join_rows(database, Rows(layout, list(_tuples(table))))
         rows = list(table_rows(database, layout))
     return pa.concat_tables([present.filter(pc.invert(touched)), _table(layout, rows)])
 
@@ -325,6 +402,7 @@ _JOINED: Final = pa.schema(
         ("row_count", pa.int64()),
         ("written_at", pa.int64()),
         ("statistics", pa.string()),
+        ("replaced", pa.list_(pa.string())),
         ("error", pa.string()),
         ("is_too_large", pa.bool_()),
     ]

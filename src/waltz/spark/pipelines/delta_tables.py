@@ -255,6 +255,7 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
             actions += [
                 RemoveAction(path, True, now, size, values)
                 for path, size in files.get(each.bucket, ())
+                if path in each.replaced
             ]
             actions.append(
                 AddAction(each.path, each.size, values, each.written_at, True, each.statistics)

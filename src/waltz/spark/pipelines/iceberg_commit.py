@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from pyarrow.fs import LocalFileSystem
 from pyiceberg.exceptions import CommitFailedException
@@ -18,19 +18,27 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
 from waltz.spark.pipelines.iceberg_tables import local_path
 from waltz.spark.pipelines.table_files import make_directory, sync
+
+MANIFESTS_MAX: Final = 16
+"""Manifests of a snapshot; a commit that would have more makes one of all."""
+
+MANIFEST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of manifests that become one; of more, several are made."""
 
 
 class ReplacedFiles(_OverwriteFiles):
     """A snapshot in which files take the place of others; not tried again on top of another."""
 
-    def __init__(self, transaction: Transaction, properties: dict[str, str]) -> None:
-        is_first = transaction.table_metadata.current_snapshot() is None
+    def __init__(
+        self, transaction: Transaction, properties: dict[str, str], *, is_append: bool
+    ) -> None:
+        """Begin a snapshot; `is_append`: no file is removed."""
         super().__init__(
-            operation=Operation.APPEND if is_first else Operation.OVERWRITE,
+            operation=Operation.APPEND if is_append else Operation.OVERWRITE,
             transaction=transaction,
             io=transaction._table.io,  # noqa: SLF001 - as pyiceberg's own transactions do
             snapshot_properties=properties,
@@ -39,6 +47,10 @@ class ReplacedFiles(_OverwriteFiles):
     def _existing_manifests(self) -> list[ManifestFile]:
         found = super()._existing_manifests()
         return [each for each in found if each.has_added_files() or each.has_existing_files()]
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        merging = _ManifestMergeManager(MANIFEST_BYTES_MAX, MANIFESTS_MAX + 1, True, self)
+        return merging.merge_manifests(manifests)
 
     def _refresh_for_retry(self) -> None:
         raise CommitFailedException("it has a snapshot that this batch was not joined with")

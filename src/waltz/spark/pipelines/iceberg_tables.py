@@ -316,7 +316,12 @@ class IcebergTables(LakeTables["Table", "DataFile"]):
         _replace(
             table,
             [_data_file(table, root, each) for each in joined],
-            [file for each in joined for file in files.get(each.bucket, ())],
+            [
+                file
+                for each in joined
+                for file in files.get(each.bucket, ())
+                if str(local_path(file.file_path)) in each.replaced
+            ],
             known | marks | {BATCH_ID: str(number)},
         )
 
@@ -445,14 +450,14 @@ _FACTS: Final = (
 
 
 def _replace(
-    table: Table, added: Sequence[DataFile], removed: Iterable[DataFile], properties: dict[str, str]
+    table: Table, added: Sequence[DataFile], removed: Sequence[DataFile], properties: dict[str, str]
 ) -> None:
     """Commit a snapshot on top of the version `table`. Raises CommitFailedException: there is one
     already."""
     from waltz.spark.pipelines.iceberg_commit import ReplacedFiles
 
     transaction = table.transaction()
-    files = ReplacedFiles(transaction, properties)
+    files = ReplacedFiles(transaction, properties, is_append=not removed)
     for each in added:
         files.append_data_file(each)
     for each in removed:

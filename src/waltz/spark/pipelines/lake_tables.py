@@ -8,7 +8,8 @@ is done. A run that finds a plan takes in that batch first: tables whose number 
 the batch are left as they are.
 
 The rows of groups do not come here: tasks of Spark join them with the buckets that they touch and
-write the new files (`bucket_join.py`); a commit names these in the place of the old ones.
+write the new files (`bucket_join.py`); a commit names these, and no more the old ones with their
+rows.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ from waltz.types import PartitionId, TransactionId
 
 DATABASE: Final = "waltz.db"
 BUCKETS: Final = 64
-"""Parts of a table by a hash of the key, if the definition does not say how many. A commit replaces
-the files of those that its batch touches."""
+"""Parts of a table by a hash of the key, if the definition does not say how many."""
 
 STATE: Final = """
 CREATE TABLE {} (
@@ -252,7 +252,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         """Find, and `delete`, the files that no version of the last hours needs: replaced ones, and
         those that a killed task or driver left. Return them per table.
 
-        A bucket is one file after each batch, so there is nothing to compact. Raises
+        There is nothing to compact: batches make one file of several small ones. Raises
         CorruptionError: a table or a file cannot be read or removed.
         """
         with self._locked(), self._format_errors_named():
@@ -403,8 +403,11 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         number: int,
         ranges: Sequence[TransactionRange],
     ) -> None:
-        """Name new files in the place of those that their buckets had in the version `table`, and
-        note the number of the batch and the ends of its ranges, in one commit on the disk."""
+        """Name new files in the place of those of the version `table` that they replace, and note
+        the number of the batch and the ends of its ranges, in one commit on the disk.
+
+        files    those of that version, by their buckets.
+        """
 
     @abstractmethod
     def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
