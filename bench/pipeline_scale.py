@@ -20,26 +20,24 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import shutil
 import sqlite3
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import gcd
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 import waltz
+from bench.process_tree import Memory, MemoryWatch
 from tests.clusters import running_cluster
 from tests.spark.duck import opened_duck
-from waltz.bench.processes import resident_bytes
 from waltz.bench.signals import ended_in_order
 from waltz.errors import WaltzError
 from waltz.spark import spark_session
@@ -58,7 +56,6 @@ CHUNK: Final = 50_000
 """Transactions appended by one call."""
 COMPARED_BATCHES: Final = 10
 """Batches at each end whose medians are compared; of few batches at most half."""
-LOOK_SECONDS: Final = 0.5
 TARGETS: Final = ("sqlite", "delta", "iceberg")
 MULTIPLIER: Final = 2_654_435_761
 """A prime: multiplied by it, modulo their number, keys are scattered and each comes once."""
@@ -108,23 +105,6 @@ class BatchFound:
     seconds: float
     read_seconds: float
     commit_seconds: float
-
-
-@dataclass
-class Memory:
-    """The peaks of resident memory so far, in bytes: of the driver's two processes, of the largest
-    Python worker, and of all workers together at one time."""
-
-    java: int = 0
-    driver: int = 0
-    worker: int = 0
-    workers_together: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"Java {_mebibytes(self.java)}, driver's Python {_mebibytes(self.driver)}, largest"
-            f" worker {_mebibytes(self.worker)}, workers {_mebibytes(self.workers_together)}"
-        )
 
 
 @dataclass
@@ -208,62 +188,6 @@ def fill(cluster: str, count: int, order: str, warm_up_count: int) -> None:
 def records(keys: np.ndarray[Any, np.dtype[np.int64]]) -> list[bytes]:
     pairs = zip(keys.tolist(), values_of(keys).tolist(), strict=True)
     return [b'{"k":%d,"v":%d}' % pair for pair in pairs]
-
-
-class MemoryWatch:
-    """Looks at the memory of this process and of Java with all its children several times a second,
-    because workers come and go. A context manager, which looks during its block."""
-
-    def __init__(self, java: int) -> None:
-        self.memory = Memory()
-        self._java = java
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look_often, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _look_often(self) -> None:
-        while not self._is_over.wait(LOOK_SECONDS):
-            self.look()
-
-    def look(self) -> None:
-        memory = self.memory
-        memory.java = max(memory.java, peak_bytes(self._java))
-        memory.driver = max(memory.driver, peak_bytes(os.getpid()))
-        workers = descendants(self._java)
-        memory.worker = max(memory.worker, *map(peak_bytes, workers), 0)
-        together = sum(map(resident_bytes, workers))
-        memory.workers_together = max(memory.workers_together, together)
-
-
-def peak_bytes(pid: int) -> int:
-    """Return the most that a process has had resident, as the kernel notes it; 0: it has gone."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(each.split()[1]) * 1024 for each in lines if each.startswith("VmHWM")), 0)
-
-
-def descendants(root: int) -> list[int]:
-    """Return the processes below `root`."""
-    parents: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found: list[int] = []
-    newest = [root]
-    while newest := [pid for pid, parent in parents.items() if parent in newest]:
-        found += newest
-    return found
 
 
 class Progress:
@@ -368,10 +292,6 @@ def differences(expected: Facts, found: Facts) -> list[str]:
         for name, value in named.items()
         if getattr(found, name) != value
     ]
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:,.0f} MiB"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,9 +10,10 @@ rounds warm up Java and are not counted.
 
 Every read computes the number of the rows and a digest of partition and data, which must be those
 of the rows; after every write the rows are counted. Processor time is that of Spark's Java, of
-this process, of the Python workers, and of the system's own servers. The Spark is 4.2, the newest
-one that has connectors for both Kafka and Delta, and is got by pip the first time; with
-`--spark installed` it is that of the environment, and systems without a connector are left out.
+this process, of the Python workers, also of those that have ended, and of the system's own servers.
+The Spark is 4.2, the newest one that has connectors for both Kafka and Delta, and is got by pip the
+first time; with `--spark installed` it is that of the environment, and systems without a connector
+are left out.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.peers.kafka import WARM_UP_SECONDS
 from bench.peers.kafka_node import VERSION as KAFKA_VERSION
-from bench.peers.peer import UnavailableHereError, say, tree_seconds
+from bench.peers.peer import UnavailableHereError, say
 from bench.peers.spark_jars import DELTA_JARS, KAFKA_JARS, SPARK_VERSION, jars, use_spark
 from bench.peers.spark_systems import (
     PARTITIONS,
@@ -45,6 +46,7 @@ from bench.peers.spark_systems import (
     WaltzSystem,
 )
 from bench.peers.spark_table import WORKS, spark_table
+from bench.process_tree import ProcessorWatch
 from waltz.bench.signals import ended_in_order
 from waltz.errors import WaltzError
 
@@ -88,24 +90,28 @@ class Measured:
 class Meter:
     """Measures pieces of work of systems of which all have their servers below this process."""
 
-    def __init__(self, spark: SparkSession, systems: Sequence[SparkSystem]) -> None:
-        self._spark, self._systems = spark, systems
+    def __init__(
+        self, spark: SparkSession, systems: Sequence[SparkSystem], watch: ProcessorWatch
+    ) -> None:
+        self._spark, self._systems, self._watch = spark, systems, watch
 
     def of(self, system: SparkSystem, work: Callable[[], int]) -> Measured:
-        """Return what the work, which returns a number of rows, takes."""
+        """Return what the work, which returns a number of rows, takes. Raises WaltzError: its
+        processor time cannot be right."""
         assert self._spark._jvm is not None  # noqa: SLF001
         self._spark._jvm.java.lang.System.gc()  # noqa: SLF001 - garbage of the one before
         spark, servers = self._spark_seconds(), system.server_seconds()
         began = time.perf_counter()
         rows = work()
         seconds = time.perf_counter() - began
-        return Measured(
-            rows, seconds, self._spark_seconds() - spark, system.server_seconds() - servers
-        )
+        spent = self._spark_seconds() - spark
+        if not 0 < spent < 1.1 * seconds * (os.cpu_count() or 1) + 1:
+            raise WaltzError(f"{system.name}: {spent:.1f} s of processor time in {seconds:.1f} s")
+        return Measured(rows, seconds, spent, system.server_seconds() - servers)
 
     def _spark_seconds(self) -> float:
         servers = sum(each.server_seconds() for each in self._systems)
-        return tree_seconds(os.getpid()) - servers
+        return self._watch.seconds() - servers
 
 
 def facts_of(rows: DataFrame) -> Facts:
@@ -191,7 +197,7 @@ def measure_size(
             if plan.server_warm_up_seconds:
                 each.warm_up(plan.server_warm_up_seconds)
             each.fill(source)
-        meter = Meter(spark, systems)
+        meter = Meter(spark, systems, stack.enter_context(ProcessorWatch()))
         for number in range(plan.warm_up_rounds + plan.rounds):
             turn = number % len(systems)
             is_counted = number >= plan.warm_up_rounds

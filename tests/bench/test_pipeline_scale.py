@@ -14,7 +14,6 @@ import pytest
 
 from bench.pipeline_scale import (
     BatchFound,
-    Memory,
     Result,
     differences,
     expected_facts,
@@ -23,6 +22,7 @@ from bench.pipeline_scale import (
     records,
     values_of,
 )
+from bench.process_tree import Memory
 from tests.clusters import ROOT
 
 COUNT = 5_000

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import waltz
-from bench.pipeline_scale import MemoryWatch, descendants, java_pid
+from bench.pipeline_scale import java_pid
+from bench.process_tree import MemoryWatch, ProcessorWatch
 from tests.clusters import RunningCluster, running_cluster
 from waltz.spark import spark_session
 from waltz.spark.archive_location import parse_location
@@ -39,8 +38,6 @@ PARTITIONS = 4
 ACCOUNTS = 1_000
 CHUNK = 100_000
 """Transactions written at a time."""
-TICKS = os.sysconf("SC_CLK_TCK")
-LOOK_SECONDS = 0.2
 TABLES = """\
 pipeline: tables
 cluster: {cluster}
@@ -71,41 +68,18 @@ def fill(cluster: str, count: int, size: int) -> None:
                 )
 
 
-def cpu_seconds(pid: int) -> float:
-    """What a process has spent by itself; 0 once it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 class Measurement:
-    """Measures one piece of work after the other.
+    """Measures one piece of work after the other."""
 
-    Processes are looked at several times a second: the workers of Spark come and go, and nobody has
-    the figures of those that have gone.
-    """
-
-    def __init__(self, cluster: RunningCluster, count: int) -> None:
+    def __init__(self, cluster: RunningCluster, count: int, watch: ProcessorWatch) -> None:
         self._cluster = {int(each["pid"]) for each in cluster.state["processes"]}
         self._count = count
-        self._seen: dict[int, float] = {}
-        self._lock = threading.Lock()
-        threading.Thread(target=self._look_often, daemon=True).start()
-
-    def _look_often(self) -> None:
-        while True:
-            self._spent()
-            time.sleep(LOOK_SECONDS)
+        self._watch = watch
 
     def _spent(self) -> tuple[float, float]:
         """Return what the cluster and all else of this run have spent so far."""
-        with self._lock:
-            for pid in (os.getpid(), *descendants(os.getpid())):
-                self._seen[pid] = max(self._seen.get(pid, 0.0), cpu_seconds(pid))
-            served = sum(self._seen.get(pid, 0.0) for pid in self._cluster)
-            return served, sum(self._seen.values()) - served
+        served = self._watch.seconds(self._cluster)
+        return served, self._watch.seconds() - served
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
@@ -173,11 +147,11 @@ def measure(directory: Path, cluster: RunningCluster, chosen: argparse.Namespace
         settings["spark.driver.memory"] = chosen.driver_memory
     spark = spark_session("throughput", **settings)
     spark.range(1).mapInPandas(lambda frames: frames, "id long").count()  # the workers are there
-    done = Measurement(cluster, chosen.transactions)
     known = works(spark, directory, cluster.coordinator, is_delta=chosen.delta)
     if unknown := set(chosen.work or ()) - set(known):
         raise SystemExit(f"no work is called {', '.join(unknown)}; there are {', '.join(known)}")
-    with MemoryWatch(java_pid(spark)) as watch:
+    with MemoryWatch(java_pid(spark)) as watch, ProcessorWatch() as processors:
+        done = Measurement(cluster, chosen.transactions, processors)
         for name in chosen.work or known:
             with done.of(name):
                 known[name]()

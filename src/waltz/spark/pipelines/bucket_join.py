@@ -292,7 +292,7 @@ def _tuples(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 class _TooLargeError(Exception):
-    """What is joined in a bucket exceeds what a task may have in memory."""
+    """The rows that are joined in a bucket exceed what a task may have in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Which files of a bucket become part of a new one, so that a bucket has few files and its rows are
-seldom written again. Pure.
+"""Chooses the files of a bucket that become part of a new one, so that a bucket has few files and
+its rows are seldom written again. Pure.
 
 A file is of level n if it has at least 4 to the power of n rows, and fewer than four times as many.
 Once a bucket has several files up to the level of a new one, these and the new one become one file,
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 FAN_INS: Final = (3, 4, 5)
-"""How many files become one, the new one included. Which of these numbers holds depends on bucket
-and batch: with one number for all, all buckets of a table would be written anew by the same batch,
+"""Numbers of files that become one, the new one included. Which of them holds depends on bucket and
+batch: with one number for all, all buckets of a table would be written anew by the same batch,
 which would take many times as long as the others."""
 
 
@@ -27,13 +27,13 @@ class PresentFile(NamedTuple):
 
 
 def fan_in(bucket: int, batch: int) -> int:
-    """Return how many files of a bucket become one in the batch of that number; the same each time
-    that a task runs."""
+    """Return the number of files of a bucket that become one in the batch of that number; the same
+    each time that a task runs."""
     return FAN_INS[zlib.crc32(b"%d %d" % (bucket, batch)) % len(FAN_INS)]
 
 
 def level(row_count: int) -> int:
-    """Return the level of a file with so many rows."""
+    """Return the level of a file with this number of rows."""
     return (max(row_count, 1).bit_length() - 1) // 2
 
 
