@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from tests.storage.inspected import our_files, write_files
 from waltz.spark import codes
 from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.definition import KINDS, LineageJob, parse_definition
+from waltz.spark.pipelines.derived import take_in
 from waltz.spark.pipelines.lineage_shell import lineage_client
 from waltz.spark.schema import COLUMNS
 from waltz.spark.sink_rows import SINK_COLUMNS
@@ -71,6 +74,15 @@ def test_the_files_of_pipelines_are_such_and_show_every_key(
     assert [header for header, _ in definition.tables.decoding.schemas] == [0, 6, 7, 8, None]
 
 
+BALANCES = """\
+pipeline: tables
+cluster: {cluster}
+target: sqlite:accounts.db
+changes: 100
+tables: {{balances: {{keys: {{header: header}}, measures: {{n: count(*)}}}}}}
+"""
+
+
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.long
@@ -81,10 +93,20 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
             client.append(number % 2, b"x")
     copy = write_files(tmp_path / "copy", our_files((5, 7, 4), (3,)))
     add_to_archive(spark, LogAccess(cluster), tmp_path / "archive")
-    names: dict[str, Any] = {}
+    accounts = tmp_path / "accounts.yaml"
+    accounts.write_text(BALANCES.format(cluster=cluster))
+    take_in(spark, LogAccess(cluster), parse_definition(accounts.read_text(), directory=tmp_path))
+    applied: list[Any] = []
+    names: dict[str, Any] = {
+        "position": None,
+        "database": SimpleNamespace(transaction=nullcontext),
+        "apply": lambda _, keys, change: applied.append((keys, change.kind, change.after)),
+        "save": lambda _, position: applied.append(position),
+    }
     for block in blocks("python"):
         block = block.replace("127.0.0.1:7100", cluster)
         block = block.replace("/var/lib/accounts", str(tmp_path))
+        block = block.replace("accounts.yaml", str(accounts))
         block = block.replace("/var/lib/amounts", str(tmp_path / "good"))
         block = block.replace("/var/lib/undecodable", str(tmp_path / "bad"))
         block = block.replace("/var/lib/waltz/archive", str(tmp_path / "archive"))
@@ -93,6 +115,9 @@ def test_the_programs_run(spark: SparkSession, cluster: str, tmp_path: Path) -> 
         for name in ("query", "until_now", "copies"):
             if name in names:
                 names.pop(name).awaitTermination()
+    inserted, position = applied
+    assert inserted[:2] == (("header",), "insert")
+    assert inserted[2][:2] == (0, sum(position.marks.values()))
     counts = [
         frame.count()
         for frame in (
