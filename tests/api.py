@@ -38,6 +38,8 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         *(
             "Transaction",
             "Transactions",
+            "ClientRun",
+            "client_runs",
             "RequestId",
             "TransactionId",
             "PartitionId",

@@ -3,7 +3,7 @@
 from .attest.attested_log import AttestedLog
 from .client.applying.blocked import BlockedPartition, OnApplyFailure
 from .client.applying.callbacks import NoCallbacks, WaltzClientCallbacks
-from .client.applying.transactions import Transactions
+from .client.applying.transactions import ClientRun, Transactions, client_runs
 from .client.blocking_client import WaltzClient
 from .client.bulk import RowColumns, lock_hashes
 from .client.client_metrics import ClientMetrics, ClientPartitionMetrics
@@ -115,6 +115,7 @@ __all__ = [
     "ClientId",
     "ClientMetrics",
     "ClientPartitionMetrics",
+    "ClientRun",
     "ClusterChanged",
     "ClusterChangedError",
     "ClusterNotes",
@@ -192,6 +193,7 @@ __all__ = [
     "ZooKeeperAccess",
     "ZooKeeperAcl",
     "ZooKeeperAddress",
+    "client_runs",
     "give_token",
     "lock_hashes",
     "open_async_client",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.client.partition_world import ME, OTHER, request, submission
-from waltz.client.applying.transactions import Transactions
+from waltz.client.applying import transactions as transactions_module
+from waltz.client.applying.transactions import ClientRun, Transactions, client_runs
 from waltz.client.bulk import Bulk, BulkRows, ManyAppends
 from waltz.types import PartitionId, TransactionId
 from waltz.wire.fed import FedRun, FedRuns
@@ -37,6 +39,31 @@ def test_they_are_a_sequence_and_columns() -> None:
     assert [each.request_id.sequence_number for each in made] == [1, 2, 4]
     assert made[-1].data == b"came along"
     assert made[0:2] == [made[0], made[1]]
+
+
+def test_runs_of_one_client_each_are_told_without_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, others, own = TransactionId(5), request(1, client_id=OTHER), request(4)
+    runs = FedRuns(
+        [
+            FedRun(first, [(others, 2), (request(9, client_id=OTHER), 1)], np.zeros(3, np.int32)),
+            FedRun(TransactionId(8), [(request(3, client_id=OTHER), 1)], np.zeros(1, np.int32)),
+            FedRun(TransactionId(9), [(own, 2)], np.zeros(2, np.int32)),
+        ]
+    )
+    truth = [
+        ClientRun(own.partition_id, OTHER, first, slice(0, 4)),
+        ClientRun(own.partition_id, ME, TransactionId(9), slice(4, 6)),
+    ]
+    made = Transactions(runs, Fetcher())
+    assert list(client_runs([*Transactions(runs, Fetcher())])) == truth
+    assert list(client_runs(made.after(TransactionId(7)))) == [
+        ClientRun(own.partition_id, OTHER, TransactionId(8), slice(0, 1)),
+        ClientRun(own.partition_id, ME, TransactionId(9), slice(1, 3)),
+    ]
+    monkeypatch.setattr(transactions_module, "Transaction", None)
+    assert list(client_runs(made)) == truth
 
 
 def test_data_is_fetched_once_whoever_goes_on_later() -> None:

@@ -203,28 +203,32 @@ class LoggedRows(WaltzClientCallbacks):
 
     def choose_prefetch(self, transactions: Sequence[Transaction]) -> list[Transaction]:
         """Return the rows of other attempts: only their data is read."""
-        return [each for each in transactions if self._is_attempt(each.request_id.client_id)]
+        chosen: list[Transaction] = []
+        for run in waltz.client_runs(transactions):
+            if run.client_id != self.client_id and self._is_attempt(run.client_id):
+                chosen += transactions[run.places]
+        return chosen
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
-        own = self.client_id
         earlier: list[tuple[RowKey, TransactionId]] = []
-        foreign: list[int] = []
-        for each in transactions:
-            client_id = each.request_id.client_id
-            if client_id == own:
+        foreign: list[waltz.ClientRun] = []
+        for run in waltz.client_runs(transactions):
+            if run.client_id == self.client_id:
                 continue  # the context has the error
-            if self._is_attempt(client_id):
-                key: RowKey = each.partition_id, content_digest(each.header, each.data)
-                earlier.append((key, each.transaction_id))
+            if self._is_attempt(run.client_id):
+                for each in transactions[run.places]:
+                    key: RowKey = each.partition_id, content_digest(each.header, each.data)
+                    earlier.append((key, each.transaction_id))
             else:
-                foreign.append(each.transaction_id)
+                foreign.append(run)
         with self.changed:
             for key, transaction_id in earlier:
                 self._logged[key] += 1
                 self._earlier[key] = transaction_id
-            if foreign:
-                partition_id = transactions[0].partition_id
-                self._foreign.setdefault(partition_id, array("q")).extend(foreign)
+            for run in foreign:
+                first = run.first_transaction_id
+                written = range(first, first + run.places.stop - run.places.start)
+                self._foreign.setdefault(run.partition_id, array("q")).extend(written)
             self.changed.notify_all()
 
     def _is_attempt(self, client_id: ClientId) -> bool:

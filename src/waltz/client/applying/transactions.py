@@ -6,18 +6,55 @@ Owns that each object is made once, so that fetched data stays. Knows nothing of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING, overload
+from itertools import groupby, repeat
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from waltz.arrays import np
 from waltz.client.appends.submission import Submission
 from waltz.client.bulk import Bulk
 from waltz.client.transaction import FetchData, Transaction
-from waltz.types import PartitionId, TransactionId
+from waltz.types import ClientId, PartitionId, RequestId, TransactionId
 from waltz.wire.fed import FedRuns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class ClientRun(NamedTuple):
+    """Transactions with dense IDs that one client has written.
+
+    places  their places in the sequence that was asked about.
+    """
+
+    partition_id: PartitionId
+    client_id: ClientId
+    first_transaction_id: TransactionId
+    places: slice
+
+
+def client_runs(transactions: Sequence[Transaction]) -> Iterator[ClientRun]:
+    """Yield the runs of transactions that one client each has written, in order.
+
+    `transactions`, at least one, are those that a callback was given. They do not become objects
+    here, so a callback can pass over those of some clients at little cost.
+    """
+    requests: Iterator[tuple[RequestId, int]]
+    if isinstance(transactions, Transactions):
+        first, requests = transactions.first_transaction_id, transactions.request_runs()
+    else:
+        first = transactions[0].transaction_id
+        requests = ((each.request_id, 1) for each in transactions)
+    place = 0
+    for (partition_id, client_id), found in groupby(requests, _writer):
+        count = sum(each for _, each in found)
+        places = slice(place, place + count)
+        yield ClientRun(partition_id, client_id, TransactionId(first + place), places)
+        place = places.stop
+
+
+def _writer(run: tuple[RequestId, int]) -> tuple[PartitionId, ClientId]:
+    request_id, _ = run
+    return request_id.partition_id, request_id.client_id
 
 
 class Transactions(Sequence[Transaction]):
@@ -70,6 +107,11 @@ class Transactions(Sequence[Transaction]):
     def headers(self) -> NDArray[np.int32]:
         """Return the headers, one per transaction."""
         return np.concatenate([run.headers for run in self._fed.runs])
+
+    def request_runs(self) -> Iterator[tuple[RequestId, int]]:
+        """Yield the first request ID of each run of dense ones, and its length."""
+        for run in self._fed.runs:
+            yield from run.request_runs
 
     def after(self, transaction_id: TransactionId) -> Transactions:
         """Return the transactions with higher IDs, if there are any; objects made already are
