@@ -47,7 +47,7 @@ def _handler_of(number: int) -> object:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("waltz")
-    group.addoption("--share", type=share_from, help="only the long tests of a share, or 'today'")
+    group.addoption("--share", type=share_from, help="only the long tests of a share, or 'now'")
     group.addoption("--record-durations", type=Path, help="renew tests/durations.tsv in a file")
 
 

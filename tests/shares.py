@@ -1,9 +1,9 @@
-"""The long tests, dealt into ten shares of about equal time, one per day.
+"""The long tests, dealt into ten shares of about equal time, which take turns, seven a day.
 
 Owns which long test is in which share, and the recorded durations: `durations.tsv` has a line per
 test that took long enough to matter, and a line per file for the sum of its other tests.
 
-    make test-share              # the share of today
+    make test-share              # the share of the hour
     make test-share SHARE=3
     make durations               # run everything and record anew
     make durations TESTS=tests/cli
@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,12 @@ import pytest
 DURATIONS: Final = Path(__file__).with_name("durations.tsv")
 
 SHARES: Final = 10
-"""Ten consecutive days run every long test."""
+
+TURNS_PER_DAY: Final = 7
+"""Turns of shares in a day. The number has no factor in common with that of the shares, so ten runs
+at one hour of ten days, and ten runs in turns that follow each other, run every long test."""
+
+SECONDS_PER_DAY: Final = 24 * 60 * 60
 
 SECONDS_MIN: Final = 0.2
 """A test that is not long and takes less is recorded in the sum of its file."""
@@ -129,13 +134,15 @@ def in_share(tests: Iterable[str], share: int, seconds: Mapping[str, float]) -> 
     return [each for each in tests if dealt.get(each, zlib.crc32(each.encode()) % SHARES) == share]
 
 
-def share_of_day(day: date) -> int:
-    return day.toordinal() % SHARES
+def share_at(moment: datetime) -> int:
+    seconds = (moment - datetime.combine(moment.date(), time())).total_seconds()
+    turn = int(seconds * TURNS_PER_DAY // SECONDS_PER_DAY)
+    return (moment.toordinal() * TURNS_PER_DAY + turn) % SHARES
 
 
 def share_from(text: str) -> int:
-    """Return the share that a command names, `today` or its number; raises ValueError."""
-    share = share_of_day(date.today()) if text == "today" else int(text)
+    """Return the share that a command names, `now` or its number; raises ValueError."""
+    share = share_at(datetime.now()) if text == "now" else int(text)
     if not 0 <= share < SHARES:
         raise ValueError(f"shares are 0 to {SHARES - 1}, not {share}")
     return share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.shares import (
     SHARES,
+    TURNS_PER_DAY,
     Durations,
     deal,
     in_share,
@@ -18,8 +19,8 @@ from tests.shares import (
     read_durations,
     recorded,
     renewed,
+    share_at,
     share_from,
-    share_of_day,
 )
 
 NAMES = st.text("abc", min_size=1, max_size=4)
@@ -56,16 +57,17 @@ def test_a_test_that_was_not_recorded_changes_the_share_of_no_other() -> None:
         assert [each for each in after if each != "new"] == before
 
 
-def test_ten_consecutive_days_have_ten_different_shares() -> None:
+@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=1) / TURNS_PER_DAY])
+def test_ten_days_and_ten_turns_have_ten_different_shares(step: timedelta) -> None:
     """At the end of a year as well."""
-    for start in (date(2024, 2, 25), date(2025, 12, 27), date(2028, 12, 31)):
-        days = [start + timedelta(days=each) for each in range(SHARES)]
-        assert sorted(share_of_day(day) for day in days) == [*range(SHARES)]
+    for start in (datetime(2024, 2, 25), datetime(2025, 12, 27, 23, 59), datetime(2028, 12, 31, 4)):
+        found = [share_at(start + each * step) for each in range(SHARES)]
+        assert sorted(found) == [*range(SHARES)]
 
 
-def test_a_share_is_named_by_its_number_or_is_that_of_today() -> None:
+def test_a_share_is_named_by_its_number_or_is_that_of_now() -> None:
     assert share_from("3") == 3
-    assert 0 <= share_from("today") < SHARES
+    assert 0 <= share_from("now") < SHARES
     for wrong in ("10", "-1", "three"):
         with pytest.raises(ValueError, match=r"shares are 0 to 9|three"):
             share_from(wrong)
