@@ -150,8 +150,8 @@ def test_a_file_with_all_values_of_a_key_in_other_rows_does_not_have_the_key(
     tmp_path: Path,
 ) -> None:
     old: list[Event] = [("a", 0, 1, 0, 0), ("b", 1, 1, 0, 1), *others(50)]
-    found = only_bucket(tmp_path, [old, [("a", 1, 1, 0, 60)]])[-1]
-    assert (found.joined.replaced, found.joined.row_count) == (frozenset(), 1)
+    found = only_bucket(tmp_path, [old, [("a", 1, 1, 0, 60), ("b", 0, 1, 0, 61)]])[-1]
+    assert (found.joined.replaced, found.joined.row_count) == (frozenset(), 2)
     found = only_bucket(tmp_path, [old, [("b", 1, 1, 0, 60)]])[-1]
     assert (len(found.joined.replaced), found.joined.row_count) == (1, len(old))
 
@@ -180,11 +180,17 @@ def test_files_become_one_only_within_the_bound(tmp_path: Path) -> None:
     size = table_of(batches[0]).nbytes
     assert len(only_bucket(tmp_path, batches, bytes_max=size * 100)[-1].files) < 5
     assert len(only_bucket(tmp_path, batches, bytes_max=size * 4 - 1)[-1].files) == 9
-    # The rows of the batch are smaller than those that are there.
-    long: list[list[Event]] = [[("x" * 1000 + str(each), 0, 1, 0, each)] for each in range(8)]
-    found = only_bucket(tmp_path, [*long, batches[8]], bytes_max=4500)
-    assert all(sum(map(len, each.files.values())) <= 9 for each in found)
-    assert max(len(rows) for each in found for rows in each.files.values()) <= 5
+
+
+def test_rows_larger_than_those_of_the_batch_become_one_only_within_the_bound(
+    tmp_path: Path,
+) -> None:
+    long: list[list[Event]] = [[("x" * 1000 + str(each), 0, 1, 0, each)] for each in range(4)]
+    files = only_bucket(tmp_path, long, bytes_max=1500)[-1].files
+    assert len(files) == 4, "each is full"
+    work = BucketJoin(str(tmp_path), LAYOUT, {0: [*files]}, 5, 1, bytes_max=2500)
+    (found,) = work.run(Rows(LAYOUT, folded([("short", 0, 1, 0, 4)])))
+    assert (len(found.replaced), found.row_count) == (2, 3), "a third one has no room"
 
 
 def test_a_file_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
