@@ -41,12 +41,15 @@ OPTIONS = {
 }
 
 
+BUCKETS = 4
+
+
 def defined(
     coordinator: str, directory: Path, kind: str, tables: Sequence[str] = ()
 ) -> PipelineDefinition:
     """Return the definition; no names of tables: all of them."""
     text = FILE.format(cluster=coordinator, kind=kind)
-    text += "" if kind == "sqlite" else "buckets: 4\n"
+    text += "" if kind == "sqlite" else f"buckets: {BUCKETS}\n"
     text += "tables:" + "".join(TABLES[each] for each in tables or TABLES)
     return parse_definition(text, directory=directory)
 

@@ -19,8 +19,9 @@ PER_BATCH = 10
 
 
 def event(transaction_id: int) -> Event:
-    """Return the only row of a transaction."""
-    return (f"k{transaction_id % 7}", transaction_id % 3, transaction_id, 0, transaction_id)
+    """Return the only row of a transaction: half of them have a key of their own."""
+    key = transaction_id if transaction_id % 2 else transaction_id % 14
+    return (f"k{key}", transaction_id % 3, transaction_id, 0, transaction_id)
 
 
 def main(kind: TargetKind, directory: Path, batches: int) -> None:

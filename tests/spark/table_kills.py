@@ -32,7 +32,7 @@ from tests.clusters import RunningCluster, running_cluster
 from tests.live.journal import read_all
 from tests.spark.duck import Duck, opened_duck
 from tests.spark.followed_changes import Mirror
-from tests.spark.killed_pipeline import OPTIONS, defined
+from tests.spark.killed_pipeline import BUCKETS, OPTIONS, defined
 from tests.spark.kills import CATCH_UP_SECONDS_MAX, Pipeline, kill_in_rounds
 from waltz.errors import NotFoundError, VersionConflictError
 from waltz.spark import spark_session
@@ -44,6 +44,8 @@ from waltz.spark.tasks import LogAccess
 
 VICTIMS = ("driver", "java", "worker")
 PARTITIONS = 2
+TEXTS = 60
+"""Texts that come again and again, in every other round."""
 
 
 class TableRun:
@@ -68,9 +70,11 @@ class TableRun:
     def round(self, client: waltz.WaltzClient, kind: str) -> None:
         """Append, kill while it is taken in, and judge. Raises AssertionError."""
         before = self._marks()
+        are_new = self._random.random() < 0.5  # files of other texts stay as they are then
         for _ in range(self._random.randrange(100, 500)):
             self._number += 1
-            data = b"%d" % self._random.randrange(60)
+            text = TEXTS + self._number if are_new else self._random.randrange(TEXTS)
+            data = b"%d" % text
             client.append(self._number % PARTITIONS, data, header=self._number % 5)
         deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
         while not self.pipeline.parts("worker") and self._marks() == before:
@@ -170,6 +174,9 @@ class TableRun:
             spark.stop()
         assert (proven.transactions, proven.differences) == (self._number, ())
         named = NAMED[self._kind]
+        versions = named(self._target / "texts")
+        most = max(sum("waltz_bucket=" in file for file in each) for each in versions)
+        assert most > BUCKETS, "a bucket had several files"
         paths = [self._target / each for each in ("texts", "headers")]
         orphans = sum(len(_files_in(each) - set().union(*named(each))) for each in paths)
         with self._opened() as store:
