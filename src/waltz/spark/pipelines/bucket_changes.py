@@ -1,7 +1,7 @@
 """The changes between two versions of a bucket: its Parquet files before and after, compared.
 
-A commit of Delta or Iceberg tables replaces the files of the buckets that its batch touches, and
-both versions are kept until they are tidied away. So changes cost nothing until they are read.
+A commit of Delta or Iceberg tables replaces files of the buckets that its batch touches, and both
+versions are kept until they are tidied away. So changes cost nothing until they are read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class BucketFiles:
     definition: TableDefinition
 
     def changes(self, before: FilePaths, after: FilePaths) -> Iterator[RowChange]:
-        """Yield what has changed between two versions; in memory are both versions of one bucket.
+        """Yield what has changed between two versions; in memory are the files of one bucket that
+        only one of them has, or a single one of these if the other version has none.
 
         Raises ChangesMissingError: a file is not there any more; CorruptionError: a file cannot be
         read, or has a key twice; ArchiveUnreachableError.
@@ -53,8 +54,10 @@ class BucketFiles:
 
     def _bucket(self, before: Sequence[str], after: Sequence[str]) -> Iterator[RowChange]:
         if not before or not after:
-            for row in _rows(self._read(before or after)):
-                yield RowChange("delete", row, None) if before else RowChange("insert", None, row)
+            for path in before or after:
+                for row in _rows(self._read([path])):
+                    change = ("delete", row, None) if before else ("insert", None, row)
+                    yield RowChange(*change)
             return
         sides = [
             table.append_column(_SIDE, pa.array([side] * len(table), pa.int8()))
