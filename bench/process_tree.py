@@ -1,14 +1,15 @@
 """The processor time and the memory of all processes below one, of those too that come and go.
 
 The kernel adds the time of a process that has ended to the one that has waited for it. Spark's
-daemon waits for none of its Python workers, so with a worker all that it has spent would be gone.
-So processes are looked at several times a second.
+daemon waits for none of its Python workers, so the time of a worker that has ended is added to
+none. So processes are looked at several times a second.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from waltz.bench.processes import TICKS_PER_SECOND, resident_bytes
 LOOK_SECONDS: Final = 0.2
 
 
-class Watch:
+class Watch(ABC):
     """Looks at processes several times a second. A context manager, which looks during its block;
     a class derived from it says at what."""
 
@@ -39,8 +40,9 @@ class Watch:
         while not self._is_over.wait(LOOK_SECONDS):
             self.look()
 
+    @abstractmethod
     def look(self) -> None:
-        raise NotImplementedError
+        """Look at the processes once."""
 
 
 @dataclass

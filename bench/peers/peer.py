@@ -137,7 +137,8 @@ class Peer(ABC):
 
 
 def tree_seconds(pid: int) -> float:
-    """Return the processor seconds of a process and of all its children, gone ones too."""
+    """Return the processor seconds of a process and of all below it; of those that have ended, only
+    if the process above them has waited for them."""
     found: dict[int, tuple[int, float]] = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit():

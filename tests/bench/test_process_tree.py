@@ -1,4 +1,4 @@
-"""What processes below one have spent and have in memory, after they have gone."""
+"""A process that has ended stays in the sums of processor time and in the peaks of memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 
-from bench.process_tree import LOOK_SECONDS, MemoryWatch, ProcessorWatch, peak_bytes
+from bench.process_tree import MemoryWatch, ProcessorWatch, peak_bytes
+from tests.clusters import wait_until
 
 # As Spark's daemon: it waits for no child, so nobody is told what the child has spent.
 DAEMON = """
@@ -36,7 +37,8 @@ def test_a_process_that_nobody_waits_for_is_counted_after_it_has_gone() -> None:
     with daemon, ProcessorWatch() as watch, MemoryWatch(daemon.pid) as memory:
         before = watch.seconds()
         assert daemon.stdout.readline() == "spent\n"
-        time.sleep(2 * LOOK_SECONDS)
+        wait_until(lambda: memory.memory.worker > 50_000_000, "the worker was not seen")
+        watch.look()
         daemon.stdin.close()
         assert daemon.stdout.readline() == "0.0\n", "the daemon does not know of it"
         assert watch.seconds() >= before + 0.4
