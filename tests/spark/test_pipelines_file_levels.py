@@ -1,4 +1,4 @@
-"""Which files of a bucket become part of a new one: it has few, and rows are seldom rewritten."""
+"""The choice of files that become one: a bucket has few files, and rows are seldom rewritten."""
 
 from __future__ import annotations
 
