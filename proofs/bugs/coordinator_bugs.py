@@ -11,7 +11,7 @@ from proofs.bugs.bug import Bug, Scene, forgotten
 from proofs.patches import Patch
 from waltz.cluster import cluster_shell
 from waltz.host import Host, Node
-from waltz.sim.simulated_coordinator import SimulatedCoordinator
+from waltz.sim.simulated_coordinator import CoordinatorSession, SimulatedCoordinator
 from waltz.store import partition_coordination_shell
 
 
@@ -67,7 +67,7 @@ COORDINATOR_BUGS: Final[tuple[Bug, ...]] = (
     _bug(
         "a refused session is asked for again and again",
         Scene(4, "bank", "rebuilt_coordinator"),
-        Patch(SimulatedCoordinator, "_begin_anew", forgotten),
+        Patch(CoordinatorSession, "_begin_anew", forgotten),
     ),
     _bug(
         "generations and client IDs of a coordinator that was put back are believed",

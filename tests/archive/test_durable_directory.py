@@ -32,7 +32,7 @@ def test_a_directory_is_synced_once_for_all_that_is_put_into_it() -> None:
     DurableDirectory(disk, "/a").put_all_if_absent(objects)
     assert disk.counts[DiskOperation.SYNC] == 100
     assert disk.counts[DiskOperation.SYNC_DIRECTORY] == 3
-    assert disk.durable_contents().keys() >= {f"/a/{path}" for path, _ in objects}
+    assert disk.files.durable_contents().keys() >= {f"/a/{path}" for path, _ in objects}
 
 
 @pytest.mark.parametrize("operation", [DiskOperation.WRITE, DiskOperation.SYNC])

@@ -69,7 +69,7 @@ def test_an_entry_is_written_and_synced_soon_and_what_waits_when_the_process_end
         assert standing is not None
         assert standing.waiting == 1
         await until(lambda: (found := audit.standing()) is not None and found.written == 1)
-        assert disk.unsynced_count == 0
+        assert disk.files.unsynced_count == 0
         deny(audit, "CN=b")
         audit.add(Summed("CN=c", "append", 3, 7), 5)
 

@@ -152,7 +152,7 @@ def test_a_client_that_has_not_come_yet_can_be_ended() -> None:
     late = ClientPlan(work="append", transactions=10, starts_at=0.5)
     field = Field(late, WRITER)
     field.play(stop(0.1))
-    assert field.strikes.stubborn == []
+    assert field.strikes.processes.stubborn == []
     assert len(field.history.submissions) == 40
 
 

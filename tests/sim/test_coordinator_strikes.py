@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import pytest
+
 from tests.cluster.simulated import World, create, settled, simulate
+from tests.sim import struck_machines
 from waltz.cluster.cluster_shell import ServerMembership
 from waltz.cluster.partition_metadata import PartitionMetadata, ReplicaState
 from waltz.cluster.paths import ClusterPaths
 from waltz.cluster.store_params import decode_counter
+from waltz.errors import CoordinatorLostError
 from waltz.host import ANY_VERSION, Coordinator, Host, Node
 from waltz.sim.faults.coordinator_strikes import (
     number_entries,
@@ -17,7 +21,18 @@ from waltz.sim.faults.coordinator_strikes import (
     put_back,
     rewrite,
 )
+from waltz.sim.faults.kinds import (
+    CoordinatorOutage,
+    CoordinatorSlowness,
+    Fault,
+    ForeignWrites,
+    Isolation,
+    LostAnswers,
+    SessionLoss,
+    count_of,
+)
 from waltz.sim.loop import Process
+from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.types import Address, Generation, PartitionId, ReplicaId, SessionId
 
 PATHS: Final = ClusterPaths()
@@ -96,3 +111,72 @@ def test_a_backup_that_is_put_back_has_no_descriptor_of_a_later_server() -> None
         assert world.tree.children(PATHS.server_descriptors) == []
 
     simulate(story)
+
+
+# Processes that ask meanwhile
+
+
+def on_coordinator(fault: Fault, expected: str) -> None:
+    """Check what becomes of the calls that a process makes meanwhile."""
+
+    async def scene(world: struck_machines.World) -> None:
+        outcomes: set[str] = set()
+
+        async def main(host: Host) -> None:
+            coordinator = host.coordinator
+            await coordinator.create("/own", b"", ephemeral=True)
+            while not done.is_set():
+                before = world.loop.time()
+                try:
+                    children = await coordinator.children("/")
+                    version = (await coordinator.read("/shared")).version
+                    if "own" not in children:
+                        outcomes.add("session lost")
+                    if version:
+                        outcomes.add("changed")
+                except CoordinatorLostError:
+                    outcomes.add("lost")
+                if world.loop.time() - before > 5.0:
+                    outcomes.add("slow")
+                await asyncio.sleep(0.1)
+
+        done = asyncio.Event()
+        world.sites.coordinator.tree.create("/shared", b"")
+        world.sites.add("user", main, SimulatedDisk(), may_end=True)
+        await asyncio.sleep(1.0)
+        await world.strike(fault)
+        await asyncio.sleep(10.0)
+        assert expected in outcomes
+        await asyncio.sleep(30.0)
+        outcomes.clear()
+        await asyncio.sleep(5.0)
+        assert outcomes <= {"session lost", "changed"}
+        assert world.strikes.record.counts.total() == count_of(fault)
+        done.set()
+
+    struck_machines.play(scene, seeds=3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (SessionLoss(progress=0.0, name="user"), "session lost"),
+        (CoordinatorOutage(progress=0.0, seconds=20.0), "lost"),
+        (CoordinatorSlowness(progress=0.0, seconds=50.0, slowest_seconds=10.0), "slow"),
+        (LostAnswers(progress=0.0, seconds=20.0, share=0.9), "lost"),
+        (ForeignWrites(progress=0.0, choices=(0.1, 0.9), pause_seconds=1.0), "changed"),
+        (
+            Isolation(
+                progress=0.0,
+                name="user",
+                others=(),
+                with_coordinator=True,
+                seconds=1.0,
+                session_ended=True,
+            ),
+            "session lost",
+        ),
+    ],
+)
+def test_coordinators_give_trouble_of_each_kind(fault: Fault, expected: str) -> None:
+    on_coordinator(fault, expected)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
 
+from tests.sim.struck_machines import FILE, World, play
 from tests.storage.support import batch
 from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
 from waltz.sim.faults.disk_strikes import (
@@ -16,7 +18,7 @@ from waltz.sim.faults.disk_strikes import (
     leave_room,
     without_newest,
 )
-from waltz.sim.faults.kinds import BitFlips, DiskFailure
+from waltz.sim.faults.kinds import BitFlips, DiskFailure, FullDisk, LostDisk, OldDisk, SlowDisk
 from waltz.sim.loop import SimulatedLoop
 from waltz.sim.simulated_disk import DiskOperation, PartlyDoneError, SimulatedDisk
 
@@ -172,3 +174,80 @@ def test_the_newest_segments_are_lost_and_nothing_else() -> None:
     left = without_newest(disk)
     assert list(left.list_directory("/storage/0")) == ["0000.idx", "0000.seg"]
     assert left.exists("/storage/waltz-storage.ctl")
+
+
+# Machines
+
+
+def test_disks_are_slow_for_a_while() -> None:
+    async def scene(world: World) -> None:
+        before = world.loop.time()
+        fault = SlowDisk(progress=0.0, name="node", seconds=30.0, slowest_seconds=8.0)
+        await world.strike(fault)
+        longest.append(world.silence(before, world.ticks))
+        await asyncio.sleep(10.0)
+        assert world.silence(world.loop.time() - 1.0, world.ticks) < 1.0
+
+    longest: list[float] = []
+    play(scene)
+    assert max(longest) > 4.0
+
+
+def test_disks_fail_some_operations_and_no_more() -> None:
+    async def scene(world: World) -> None:
+        fault = DiskFailure(
+            progress=0.0, name="node", operations=("sync",), passed=2, count=3, done=0.0
+        )
+        ticks = len(world.ticks)
+        await world.strike(fault)
+        assert len(world.ticks) == ticks + 2
+        await asyncio.sleep(1.0)
+        assert len(world.errors) == 3
+        assert len(world.ticks) > ticks + 2
+        assert world.strikes.record.counts == {"DiskFailure": 3}
+        assert not world.strikes.disks.harmed
+
+    play(scene)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_flipped_bits_harm_a_disk(restarts: bool) -> None:
+    async def scene(world: World) -> None:
+        fault = BitFlips(
+            progress=0.0, name="node", places=((0.0, 0.0, 7), (0.9, 0.3, 7)), restarts=restarts
+        )
+        await world.strike(fault)
+        await asyncio.sleep(1.0)
+        assert 1 <= world.sites.disk("node").content(FILE).count(b"x"[0] ^ 0x80) <= 2
+        assert world.starts.count("node") == 1 + restarts
+        assert [*world.strikes.disks.harmed] == ["node"]
+
+    play(scene)
+
+
+def test_a_full_disk_has_room_again_in_time() -> None:
+    async def scene(world: World) -> None:
+        await world.strike(FullDisk(progress=0.0, name="node", room_bytes=3, seconds=5.0))
+        assert all("no space" in error for error in world.errors)
+        assert len(world.errors) > 30
+        await asyncio.sleep(1.0)
+        assert world.silence(world.loop.time() - 1.0, world.ticks) < 1.0
+
+    play(scene, seeds=2)
+
+
+def test_a_lost_disk_comes_back_blank_and_an_old_one_as_it_was() -> None:
+    async def scene(world: World) -> None:
+        before = world.size
+        old = OldDisk(progress=0.0, name="node", seconds=3.0, pause_seconds=0.0)
+        assert await world.strike(old) >= 3.0
+        assert before <= world.size <= before + 2
+        assert [*world.strikes.disks.harmed] == ["node"]
+        await asyncio.sleep(0.1)
+        await world.strike(LostDisk(progress=0.0, name="node", pause_seconds=0.0))
+        assert world.sites.disk("node").list_directory("/data") == []
+        await asyncio.sleep(1.0)
+        assert 0 < world.size < 12
+        assert world.starts.count("node") == 3
+
+    play(scene)

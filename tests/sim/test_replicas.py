@@ -134,7 +134,7 @@ def test_what_is_durable_is_what_was_synced() -> None:
     file.write_at(0, b"synced")
     file.sync()
     file.write_at(0, b"hasty?")
-    assert disk.durable_contents() == {"/": None, "/storage": None, "/storage/a": b"synced"}
+    assert disk.files.durable_contents() == {"/": None, "/storage": None, "/storage/a": b"synced"}
     assert disk.content("/storage/a") == b"hasty?"
 
 

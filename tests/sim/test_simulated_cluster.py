@@ -115,7 +115,7 @@ def test_everything_can_be_stopped_and_started_again() -> None:
     try:
         loop.run_until_complete(scene())
         assert loop.failures() == []
-        assert strikes.stubborn == []
+        assert strikes.processes.stubborn == []
         assert strikes.record.counts == {"Stop": 3 * len(names)}
     finally:
         loop.shut_down()

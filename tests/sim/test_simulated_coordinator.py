@@ -233,7 +233,7 @@ def test_calls_of_a_session_that_has_ended_meanwhile_do_nothing() -> None:
         process = Process("one")
         door = service.door(process)
         await door.create("/a", b"")
-        service.slow_down(100.0)
+        service.traffic.slow_down(100.0)
         writing = asyncio.ensure_future(door.write("/a", b"x", version=0))
         await asyncio.sleep(0.001)
         service.expire(process)
@@ -268,10 +268,10 @@ def test_an_outage_ends_calls_and_waits_but_no_session() -> None:
 def test_a_slow_coordinator_answers_late() -> None:
     async def story(service: SimulatedCoordinatorService) -> float:
         door = service.door(Process("one"))
-        service.slow_down(100.0)
+        service.traffic.slow_down(100.0)
         before = service.loop.time()
         await door.create("/a", b"")
-        service.speed_up(100.0)
+        service.traffic.speed_up(100.0)
         assert service.effects["calls of the coordinator slowed down"] == 2
         await door.read("/a")
         return service.loop.time() - before
@@ -282,10 +282,10 @@ def test_a_slow_coordinator_answers_late() -> None:
 def test_lost_answers_say_nothing_about_what_happened() -> None:
     async def story(service: SimulatedCoordinatorService) -> bool:
         door = service.door(Process("one"))
-        service.lose_answers(1.0)
+        service.traffic.lose_answers(1.0)
         with pytest.raises(CoordinatorLostError):
             await door.create("/a", b"")
-        service.keep_answers(1.0)
+        service.traffic.keep_answers(1.0)
         return "a" in await door.children("/")
 
     assert {simulate(story, seed) for seed in range(20)} == {True, False}

@@ -65,7 +65,7 @@ def test_unsynced_size_may_be_lost() -> None:
     disk.open(PATH).truncate(4)
     sizes = {len(disk.crash_clone(Random(seed)).content(PATH)) for seed in range(20)}
     assert sizes == {4, 10}
-    assert disk.unsynced_count == 1
+    assert disk.files.unsynced_count == 1
 
 
 def test_crash_clone_is_another_disk() -> None:

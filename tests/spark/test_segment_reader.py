@@ -138,7 +138,7 @@ def test_files_and_servers_have_the_same_rows(
             client.flush()
         (name,) = (each for each in cluster._sites._sites if "storage" in each)
         disk = cluster._sites.disk(name)
-        (control,) = (path for path in disk._names.seen if path.endswith("/waltz-storage.ctl"))
+        (control,) = (path for path in disk.files.seen if path.endswith("/waltz-storage.ctl"))
         directory = copied(disk, control.rpartition("/")[0], tmp_path / "copy")
         before = contents(directory)
         through_files = rows(WaltzDataSource({"path": str(directory)}).reader(log_schema()))

@@ -47,7 +47,7 @@ def test_the_control_file_is_durable_last() -> None:
     disk.fault = watch
     written(disk)
     assert renamed == ["waltz-storage.trace", "waltz-storage.node", "waltz-storage.ctl"]
-    assert disk.contents() == disk.durable_contents()
+    assert disk.contents() == disk.files.durable_contents()
 
 
 def test_a_node_finds_the_promises_in_all_three_files() -> None:

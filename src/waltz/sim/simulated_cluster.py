@@ -157,7 +157,7 @@ class SimulatedCluster:
         partition_ids = self.partition_ids
         return {
             name: replica_on(
-                disk.durable_contents() if durable else disk.contents(),
+                disk.files.durable_contents() if durable else disk.contents(),
                 STORAGE_DIRECTORY,
                 partition_ids,
             )

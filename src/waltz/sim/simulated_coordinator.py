@@ -49,10 +49,9 @@ class SimulatedCoordinatorService:
         self._waiting: dict[_Waiter, None] = {}
         self._sessions_count = 0
         self._outages_count = 0
-        self._delays_seconds_max = [DELAY_SECONDS_MAX]
-        self._losses: list[float] = []
         self.effects: Counter[str] = Counter()
         """Effects of faults on calls, by kind."""
+        self.traffic = CoordinatorTraffic(random, self.effects)
 
     def door(self, process: Process) -> SimulatedCoordinator:
         """The coordinator as `process`, one incarnation, sees it."""
@@ -63,12 +62,12 @@ class SimulatedCoordinatorService:
     def lose(self, process: Process) -> None:
         """Cut the process off, because it died or for a while. Its session ends in time."""
         if process in self._doors:
-            self._doors[process].isolate()
+            self._doors[process].session.isolate()
 
     def heal(self, process: Process) -> None:
         """Let the process reach the coordinator again."""
         if process in self._doors:
-            self._doors[process].heal()
+            self._doors[process].session.heal()
 
     def freeze(self, process: Process) -> None:
         """Hear nothing more from the process, which stands still; its session ends in time."""
@@ -99,29 +98,12 @@ class SimulatedCoordinatorService:
     def end_outage(self) -> None:
         self._outages_count -= 1
 
-    def slow_down(self, seconds_max: float) -> None:
-        """Let every way take up to `seconds_max`, until `speed_up`."""
-        self._delays_seconds_max.append(seconds_max)
-
-    def speed_up(self, seconds_max: float) -> None:
-        """Take back one `slow_down`."""
-        self._delays_seconds_max.remove(seconds_max)
-
-    def lose_answers(self, share: float) -> None:
-        """Let this share of calls fail, half of them after they took effect, until
-        `keep_answers`."""
-        self._losses.append(share)
-
-    def keep_answers(self, share: float) -> None:
-        """Take back one `lose_answers`."""
-        self._losses.remove(share)
-
     def rebuild(self, tree: Tree, *, transactions: int) -> None:
         """Serve `tree` from now on, without any session of before. Processes that have seen more
         than `transactions` are refused until they begin anew."""
         self.tree, self.transactions = tree, transactions
         for door in self._doors.values():
-            door.forget_session()
+            door.session.forget()
 
     # For the doors
 
@@ -129,13 +111,9 @@ class SimulatedCoordinatorService:
         self._sessions_count += 1
         return f"{name}#{self._sessions_count}"
 
-    def delay_seconds(self) -> float:
-        if len(self._delays_seconds_max) > 1:
-            self.effects["calls of the coordinator slowed down"] += 1
-        return self.random.random() * max(self._delays_seconds_max)
-
-    def loses_call(self) -> bool:
-        return bool(self._losses) and self.random.random() < max(self._losses)
+    def later(self, seconds: float, function: Callable[..., None], *arguments: object) -> None:
+        """Call the function in the name of the world: the dead do not run timers."""
+        self.loop.call_later(seconds, function, *arguments, context=WORLD)
 
     def apply(self, call: Callable[[Tree], T]) -> T:
         """Make a call on the tree that may change it, and wake the waiters of that change."""
@@ -160,6 +138,42 @@ class SimulatedCoordinatorService:
         for waiter in [w for w in self._waiting if w.coordinator is coordinator]:
             self._waiting.pop(waiter)
             waiter.wake()
+
+
+class CoordinatorTraffic:
+    """Messages between all processes and the coordinator: how long each is under way, and which
+    calls get lost."""
+
+    def __init__(self, random: Random, effects: Counter[str]) -> None:
+        self._random = random
+        self._effects = effects
+        self._delays_seconds_max = [DELAY_SECONDS_MAX]
+        self._losses: list[float] = []
+
+    def slow_down(self, seconds_max: float) -> None:
+        """Let every way take up to `seconds_max`, until `speed_up`."""
+        self._delays_seconds_max.append(seconds_max)
+
+    def speed_up(self, seconds_max: float) -> None:
+        """Take back one `slow_down`."""
+        self._delays_seconds_max.remove(seconds_max)
+
+    def lose_answers(self, share: float) -> None:
+        """Let this share of calls fail, half of them after they took effect, until
+        `keep_answers`."""
+        self._losses.append(share)
+
+    def keep_answers(self, share: float) -> None:
+        """Take back one `lose_answers`."""
+        self._losses.remove(share)
+
+    def delay_seconds(self) -> float:
+        if len(self._delays_seconds_max) > 1:
+            self._effects["calls of the coordinator slowed down"] += 1
+        return self._random.random() * max(self._delays_seconds_max)
+
+    def loses_call(self) -> bool:
+        return bool(self._losses) and self._random.random() < max(self._losses)
 
 
 class _Waiter:
@@ -214,65 +228,118 @@ class _Request:
 
 
 class CoordinatorSession:
-    """The session of one process: it ends once nothing was heard from the process for a while."""
+    """The session of one process, and whether the process can reach the coordinator now.
+
+    A session begins with the first call after the last one ended. It ends once nothing was heard
+    from the process for a while. A coordinator that was rebuilt knows no session, and refuses a
+    process that has seen later transactions, until the process begins anew.
+    """
 
     def __init__(
-        self, service: SimulatedCoordinatorService, on_end: Callable[[], None] = lambda: None
+        self, service: SimulatedCoordinatorService, name: str, on_cut: Callable[[], None]
     ) -> None:
-        self._on_end = on_end
+        """`on_cut` is called when the connection of the process, or its session, is over."""
         self.id: str | None = None
         """None: the next call begins a session."""
-        self.silent: set[str] = set()
-        """Why nothing is heard from the process."""
         self._service = service
+        self._name = name
+        self._on_cut = on_cut
+        self._silent: set[str] = set()
+        """Why nothing is heard from the process."""
         self._silences_count = 0
         """The number of silences so far, to tell one silence from the next."""
+        self._transactions_seen = 0
 
-    def fall_silent(self, reason: str = "frozen") -> None:
-        """Let the session end, unless it speaks again in time."""
-        if not self.silent:
-            self._silences_count += 1
-            self._expire_later(self._silences_count)
-        self.silent.add(reason)
+    @property
+    def is_unreachable(self) -> bool:
+        return self._is_isolated or self._service.is_down or self._is_refused
 
-    def speak_again(self, reason: str = "frozen") -> None:
-        self.silent.discard(reason)
+    def hear(self) -> str:
+        """Note that the process hears from the coordinator now; return its session."""
+        if self.id is None:
+            self.id = self._service.next_session(self._name)
+        self._transactions_seen = max(self._transactions_seen, self._service.transactions)
+        return self.id
 
     def end(self) -> None:
         session, self.id = self.id, None
         if session is not None:
             self._service.apply(lambda tree: tree.end_session(session))
-            self._on_end()
+            self._on_cut()
+
+    # Silence
+
+    def isolate(self) -> None:
+        """Cut the process off; waits end, and the session too unless it is healed in time."""
+        if not self._is_isolated:
+            self.fall_silent("isolated")
+            self._on_cut()
+
+    def heal(self) -> None:
+        self.speak_again("isolated")
+
+    @property
+    def _is_isolated(self) -> bool:
+        return "isolated" in self._silent
+
+    def fall_silent(self, reason: str = "frozen") -> None:
+        """Let the session end, unless it speaks again in time."""
+        if not self._silent:
+            self._silences_count += 1
+            self._expire_later(self._silences_count)
+        self._silent.add(reason)
+
+    def speak_again(self, reason: str = "frozen") -> None:
+        self._silent.discard(reason)
 
     def _expire_later(self, silence: int) -> None:
         def expire() -> None:
-            if not self.silent or self._silences_count != silence:
+            if not self._silent or self._silences_count != silence:
                 return
             if self._service.is_down:  # during an outage no silence is noticed
                 self._expire_later(silence)
             else:
                 self.end()
 
-        # In the name of the world: the dead do not run timers.
-        self._service.loop.call_later(COORDINATOR_SESSION_SECONDS, expire, context=WORLD)
+        self._service.later(COORDINATOR_SESSION_SECONDS, expire)
+
+    # Refusal
+
+    def forget(self) -> None:
+        """Lose the session, of which a coordinator that was rebuilt knows nothing."""
+        self.id = None
+        self._on_cut()
+        if self._is_refused:
+            self._service.effects["sessions of the coordinator refused"] += 1
+            self._service.later(COORDINATOR_SESSION_SECONDS, self._find_refusal)
+
+    def _find_refusal(self) -> None:
+        """Begin anew, as the shell for ZooKeeper does: the coordinator takes new sessions, and not
+        this one."""
+        if not self._is_refused:
+            return
+        if self._service.is_down or self._is_isolated:
+            self._service.later(COORDINATOR_RETRY_SECONDS_MAX, self._find_refusal)
+        else:
+            self._service.later(2 * COORDINATOR_RETRY_SECONDS_MAX, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        self._transactions_seen = 0
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether the process has seen later transactions than the coordinator has."""
+        return self._transactions_seen > self._service.transactions
 
 
 class SimulatedCoordinator:
-    """Implements `host.Coordinator` for one process.
-
-    A session begins with the first call after the last one ended.
-    """
+    """Implements `host.Coordinator` for one process."""
 
     def __init__(self, service: SimulatedCoordinatorService, process: Process) -> None:
         self._service = service
         self._name = process.name
-        self.session = CoordinatorSession(service, lambda: service.cut_off(self))
-        self._transactions_seen = 0
+        self.session = CoordinatorSession(service, process.name, lambda: service.cut_off(self))
         self._closed = False
-
-    @property
-    def is_isolated(self) -> bool:
-        return "isolated" in self.session.silent
 
     # The promises of `host.Coordinator`
 
@@ -302,18 +369,18 @@ class SimulatedCoordinator:
     async def changed(self, path: str, seen: Node | None) -> None:
         while True:
             await self._connected()
-            await asyncio.sleep(self._service.delay_seconds())
-            while not self._is_unreachable and not self._differs(path, seen):
+            await asyncio.sleep(self._service.traffic.delay_seconds())
+            while not self.session.is_unreachable and not self._differs(path, seen):
                 await self._service.wait(_Waiter(self, path, seen))
-            if self._is_unreachable:
+            if self.session.is_unreachable:
                 continue
-            await asyncio.sleep(self._service.delay_seconds())
-            if not self._is_unreachable:
+            await asyncio.sleep(self._service.traffic.delay_seconds())
+            if not self.session.is_unreachable:
                 return
 
     def _differs(self, path: str, seen: Node | None) -> bool:
         """Return whether the node differs from `seen`, or was seen in a session that is over."""
-        self._hear()
+        self.session.hear()
         if seen is not None and seen.session not in (None, self.session.id):
             return True
         return self._service.tree.differs(path, seen)
@@ -323,87 +390,44 @@ class SimulatedCoordinator:
         long, or this side has closed it."""
         left = COORDINATOR_CALL_SECONDS_MAX
         pause = COORDINATOR_RETRY_SECONDS_MIN
-        while self._is_unreachable and not self._closed and left > 0.0:
+        while self.session.is_unreachable and not self._closed and left > 0.0:
             seconds = min(left, pause * self._service.random.uniform(0.5, 1.0))
             await asyncio.sleep(seconds)
             left -= seconds
             pause = min(2 * pause, COORDINATOR_RETRY_SECONDS_MAX)
-        if self._is_unreachable or self._closed:
+        if self.session.is_unreachable or self._closed:
             raise self._lost()
-
-    def _hear(self) -> None:
-        """Note that the process hears from the coordinator now, in a session."""
-        if self.session.id is None:
-            self.session.id = self._service.next_session(self._name)
-        self._transactions_seen = max(self._transactions_seen, self._service.transactions)
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._is_unreachable:
+        if self.session.is_unreachable:
             self.session.fall_silent("closed")
         else:
-            await asyncio.sleep(self._service.delay_seconds())
+            await asyncio.sleep(self._service.traffic.delay_seconds())
             self.session.end()
-
-    # Faults
-
-    def isolate(self) -> None:
-        """Cut the process off; waits end, and the session too unless it is healed in time."""
-        if not self.is_isolated:
-            self.session.fall_silent("isolated")
-            self._service.cut_off(self)
-
-    def heal(self) -> None:
-        self.session.speak_again("isolated")
-
-    def forget_session(self) -> None:
-        """The coordinator was rebuilt: it knows nothing of the session."""
-        self.session.id = None
-        self._service.cut_off(self)
-        if self._is_refused:
-            self._service.effects["sessions of the coordinator refused"] += 1
-            self._later(COORDINATOR_SESSION_SECONDS, self._find_refusal)
-
-    def _find_refusal(self) -> None:
-        """Begin anew, as the shell for ZooKeeper does: the coordinator takes new sessions, and not
-        this one."""
-        if not self._is_refused:
-            return
-        if self._service.is_down or self.is_isolated:
-            self._later(COORDINATOR_RETRY_SECONDS_MAX, self._find_refusal)
-        else:
-            self._later(2 * COORDINATOR_RETRY_SECONDS_MAX, self._begin_anew)
-
-    def _begin_anew(self) -> None:
-        self._transactions_seen = 0
-
-    @property
-    def _is_refused(self) -> bool:
-        """Whether the process has seen later transactions than the coordinator has."""
-        return self._transactions_seen > self._service.transactions
 
     # Calls
 
     async def _call(self, call: Callable[[Tree, str], T], *, changes: bool = True) -> T:
         if self._closed:
             raise CoordinatorLostError(f"{self._name} has closed the coordinator")
-        is_reachable = not self._is_unreachable
+        is_reachable = not self.session.is_unreachable
         request = _Request(call, self.session.id, changes=changes, was_sent=is_reachable)
-        self._later(self._service.delay_seconds(), self._arrive, request, True)
+        self._service.later(self._service.traffic.delay_seconds(), self._arrive, request, True)
         outcome: T = await request.answered()
         return outcome
 
     def _arrive(self, request: _Request, is_patient: bool) -> None:
         """Carry out a call that has reached the coordinator, or would have."""
         service = self._service
-        is_cut_off = self._is_unreachable
+        is_cut_off = self.session.is_unreachable
         if is_cut_off and is_patient and not (request.was_sent and service.random.random() < 0.5):
             request.was_sent = False
-            self._later(COORDINATOR_CALL_SECONDS_MAX, self._arrive, request, False)
+            service.later(COORDINATOR_CALL_SECONDS_MAX, self._arrive, request, False)
             return
-        loss = service.loses_call()
+        loss = service.traffic.loses_call()
         if (
             service.is_down
             or (is_cut_off and (self.session.id is None or not request.was_sent))
@@ -412,9 +436,7 @@ class SimulatedCoordinator:
         ):
             self._lose(request)
             return
-        self._hear()
-        session = self.session.id
-        assert session is not None
+        session = self.session.hear()
         error: Exception | None = None
         result: object = None
         try:
@@ -427,10 +449,10 @@ class SimulatedCoordinator:
         if loss:
             self._lose(request)
         else:
-            self._later(service.delay_seconds(), self._return, request, error, result)
+            service.later(service.traffic.delay_seconds(), self._return, request, error, result)
 
     def _return(self, request: _Request, error: Exception | None, result: object) -> None:
-        if self._is_unreachable:
+        if self.session.is_unreachable:
             self._lose(request)
         else:
             request.settle(error, result)
@@ -438,13 +460,6 @@ class SimulatedCoordinator:
     def _lose(self, request: _Request) -> None:
         self._service.effects["calls of the coordinator lost"] += 1
         request.settle(self._lost(), None)
-
-    def _later(self, seconds: float, function: Callable[..., None], *arguments: object) -> None:
-        self._service.loop.call_later(seconds, function, *arguments, context=WORLD)
-
-    @property
-    def _is_unreachable(self) -> bool:
-        return self.is_isolated or self._service.is_down or self._is_refused
 
     def _lost(self) -> CoordinatorLostError:
         return CoordinatorLostError(f"{self._name} cannot reach the coordinator")

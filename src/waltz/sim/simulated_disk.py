@@ -252,13 +252,17 @@ class _NameChange:
     given: tuple[tuple[str, _Entry], ...]
 
 
-class _Names:
-    """All names of a disk: as seen now, as durable, and the changes in between by directory."""
+class DiskFiles:
+    """The files of a disk under their names: as seen now, as durable, and the changes in between.
+
+    Tells what a power cut would leave and what it could take, which no process can ask.
+    """
 
     def __init__(self, entries: Mapping[str, _Entry]) -> None:
         self.seen: dict[str, _Entry] = {"/": None, **entries}
         self.durable = dict(self.seen)
         self.changes: dict[str, list[_NameChange]] = {}
+        """Changes of names that are not durable, by directory."""
 
     def file(self, path: str) -> _Content:
         if path not in self.seen:
@@ -268,7 +272,7 @@ class _Names:
             raise IsADirectoryError(errno.EISDIR, "a directory", path)
         return entry
 
-    def files(self) -> Iterable[_Content]:
+    def each(self) -> Iterable[_Content]:
         """Return each file once, whatever the number of its names."""
         return {id(entry): entry for entry in self.seen.values() if entry is not None}.values()
 
@@ -284,12 +288,54 @@ class _Names:
         _apply_names(change, self.seen)
         self.changes.setdefault(directory, []).append(change)
 
-    def sync(self, directory: str) -> None:
+    def rename(self, source: str, target: str) -> None:
+        """To another directory the new name of a file and the end of the old one are two changes. A
+        directory is moved within its own one, with all that is in it, which must be durable
+        there."""
+        if self.seen.get(source, ...) is not None:
+            self._rename_file(source, target)
+            return
+        assert dirname(source) == dirname(target)
+        if target in self.seen:
+            raise OSError(errno.ENOTEMPTY, "the directory exists", target)
+        below = [name for name in self.seen if f"{name}/".startswith(f"{source}/")]
+        assert not any(self.changes.get(name) for name in below), "names are not durable"
+        moved = tuple((target + name[len(source) :], self.seen[name]) for name in below)
+        self.change(_NameChange((source, *below), moved))
+
+    def _rename_file(self, source: str, target: str) -> None:
+        given = ((target, self.file(source)),)
+        if dirname(source) == dirname(target):
+            self.change(_NameChange((source,), given))
+            return
+        self.change(_NameChange((), given))
+        self.change(_NameChange((source,), ()))
+
+    def sync_names(self, directory: str) -> None:
         self.check_directory(directory)
         for change in self.changes.pop(directory, []):
             _apply_names(change, self.durable)
 
-    def crash(self, random: Random) -> _Names:
+    def write_back(self, path: str) -> None:
+        """Make a file durable, as the system does with each file after a while."""
+        self.file(path).sync()
+
+    @property
+    def unsynced_count(self) -> int:
+        """Changes of files and names that a power cut now may lose or tear."""
+        contents = sum(len(file.changes) for file in self.each())
+        return contents + sum(map(len, self.changes.values()))
+
+    def durable_contents(self) -> dict[str, bytes | None]:
+        """Return, by path, what a power cut now leaves in the worst case: only what was synced."""
+        names = self.durable
+        return {
+            path: None if entry is None else bytes(entry.durable)
+            for path, entry in names.items()
+            if all(parent in names for parent in _parents(path))
+        }
+
+    def crash(self, random: Random) -> DiskFiles:
         """Return the names after a crash: of each unsynced change all or nothing; and the files as
         a crash leaves them."""
         names = dict(self.durable)
@@ -305,7 +351,7 @@ class _Names:
             if entry is not None and id(entry) not in survivors:
                 survivors[id(entry)] = entry.crash(random)
             found[path] = None if entry is None else survivors[id(entry)]
-        return _Names(found)
+        return DiskFiles(found)
 
 
 class SimulatedDisk:
@@ -329,7 +375,7 @@ class SimulatedDisk:
         self.counts: Counter[DiskOperation] = Counter()
         """Calls of each operation."""
         files = {path: None if data is None else _Content(data) for path, data in contents.items()}
-        self._names = _Names({**dict.fromkeys(directories), **files})
+        self.files = DiskFiles({**dict.fromkeys(directories), **files})
 
     def begin(self, operation: DiskOperation, path: str) -> None:
         """Count the operation and let the fault, if any, raise."""
@@ -340,17 +386,17 @@ class SimulatedDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         self.begin(DiskOperation.OPEN, path)
         if create:
-            if path in self._names.seen:
+            if path in self.files.seen:
                 raise FileExistsError(errno.EEXIST, "the file exists", path)
-            self._names.change(_NameChange((), ((path, _Content()),)))
-        return SimulatedFile(self, path, self._names.file(path))
+            self.files.change(_NameChange((), ((path, _Content()),)))
+        return SimulatedFile(self, path, self.files.file(path))
 
     def open_to_read(self, path: str) -> File:
         self.begin(DiskOperation.OPEN, path)
-        return SimulatedFile(self, path, self._names.file(path), to_read=True)
+        return SimulatedFile(self, path, self.files.file(path), to_read=True)
 
     def space(self, path: str) -> Space:
-        if path not in self._names.seen:
+        if path not in self.files.seen:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
         if self.capacity_bytes is None:
             return BOUNDLESS
@@ -361,10 +407,10 @@ class SimulatedDisk:
         """Room that is neither used nor reserved."""
         if self.capacity_bytes is None:
             return BOUNDLESS.free_bytes
-        return max(0, self.capacity_bytes - sum(file.allocated for file in self._names.files()))
+        return max(0, self.capacity_bytes - sum(file.allocated for file in self.files.each()))
 
     def lock(self, path: str) -> Callable[[], None]:
-        content = self._names.file(path)
+        content = self.files.file(path)
         if content.locked:
             raise DirectoryInUseError(f"{path} is locked: another process works in {dirname(path)}")
         content.locked = True
@@ -375,58 +421,38 @@ class SimulatedDisk:
         return release
 
     def exists(self, path: str) -> bool:
-        return path in self._names.seen
+        return path in self.files.seen
 
     def list_directory(self, path: str) -> Sequence[str]:
-        self._names.check_directory(path)
+        self.files.check_directory(path)
         start = path.rstrip("/") + "/"
-        names = [name.removeprefix(start) for name in self._names.seen if name.startswith(start)]
+        names = [name.removeprefix(start) for name in self.files.seen if name.startswith(start)]
         return sorted(name for name in names if name and "/" not in name)
 
     def make_directory(self, path: str) -> None:
         self.begin(DiskOperation.MAKE_DIRECTORY, path)
-        if path in self._names.seen:
+        if path in self.files.seen:
             raise FileExistsError(errno.EEXIST, "the directory exists", path)
-        self._names.change(_NameChange((), ((path, None),)))
+        self.files.change(_NameChange((), ((path, None),)))
 
     def remove(self, path: str) -> None:
         self.begin(DiskOperation.REMOVE, path)
-        self._names.file(path)
-        self._names.change(_NameChange((path,), ()))
+        self.files.file(path)
+        self.files.change(_NameChange((path,), ()))
 
     def rename(self, source: str, target: str) -> None:
-        """To another directory the new name of a file and the end of the old one are two changes. A
-        directory is moved within its own one, with all that is in it, which must be durable
-        there."""
         self.begin(DiskOperation.RENAME, source)
-        if self._names.seen.get(source, ...) is not None:
-            self._rename_file(source, target)
-            return
-        assert dirname(source) == dirname(target)
-        if target in self._names.seen:
-            raise OSError(errno.ENOTEMPTY, "the directory exists", target)
-        below = [name for name in self._names.seen if f"{name}/".startswith(f"{source}/")]
-        assert not any(self._names.changes.get(name) for name in below), "names are not durable"
-        moved = tuple((target + name[len(source) :], self._names.seen[name]) for name in below)
-        self._names.change(_NameChange((source, *below), moved))
-
-    def _rename_file(self, source: str, target: str) -> None:
-        given = ((target, self._names.file(source)),)
-        if dirname(source) == dirname(target):
-            self._names.change(_NameChange((source,), given))
-            return
-        self._names.change(_NameChange((), given))
-        self._names.change(_NameChange((source,), ()))
+        self.files.rename(source, target)
 
     def link(self, source: str, target: str) -> None:
         self.begin(DiskOperation.LINK, source)
-        if target in self._names.seen:
+        if target in self.files.seen:
             raise FileExistsError(errno.EEXIST, "the file exists", target)
-        self._names.change(_NameChange((), ((target, self._names.file(source)),)))
+        self.files.change(_NameChange((), ((target, self.files.file(source)),)))
 
     def sync_directory(self, path: str) -> None:
         self.begin(DiskOperation.SYNC_DIRECTORY, path)
-        self._names.sync(path)
+        self.files.sync_names(path)
 
     def crash_clone(self, random: Random) -> SimulatedDisk:
         """Return the disk as a power cut now would leave it; this one stays as it is.
@@ -436,49 +462,29 @@ class SimulatedDisk:
         the fault.
         """
         clone = SimulatedDisk(capacity_bytes=self.capacity_bytes)
-        clone._names = self._names.crash(random)
+        clone.files = self.files.crash(random)
         return clone
-
-    @property
-    def unsynced_count(self) -> int:
-        """Changes of files and names that a power cut now may lose or tear."""
-        contents = sum(len(file.changes) for file in self._names.files())
-        return contents + sum(map(len, self._names.changes.values()))
 
     def release_locks(self) -> None:
         """Release all locks, as the end of a process does."""
-        for file in self._names.files():
+        for file in self.files.each():
             file.locked = False
 
     def damage(self, path: str, offset: int, data: bytes) -> None:
         """Overwrite bytes of the file with `data`, unnoticed by the process and durably."""
-        content = self._names.file(path)
+        content = self.files.file(path)
         for each in (content.seen, content.durable):
             _Write(offset, data).apply(each)
 
-    def write_back(self, path: str) -> None:
-        """Make a file durable, as the system does with each file after a while."""
-        self._names.file(path).sync()
-
     def content(self, path: str) -> bytes:
         """Return the whole file as it is seen."""
-        return bytes(self._names.file(path).seen)
+        return bytes(self.files.file(path).seen)
 
     def contents(self) -> dict[str, bytes | None]:
         """Return everything as it is seen, by path: the bytes of a file, None for a directory."""
         return {
             path: None if entry is None else bytes(entry.seen)
-            for path, entry in self._names.seen.items()
-        }
-
-    def durable_contents(self) -> dict[str, bytes | None]:
-        """Return, like `contents`, what a power cut now leaves in the worst case: only what was
-        synced."""
-        names = self._names.durable
-        return {
-            path: None if entry is None else bytes(entry.durable)
-            for path, entry in names.items()
-            if all(parent in names for parent in _parents(path))
+            for path, entry in self.files.seen.items()
         }
 
 

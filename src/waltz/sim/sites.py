@@ -231,7 +231,7 @@ class Sites:
 
     def lose_power(self, site: Site) -> None:
         """Let the disk of a dead process lose what was not synced."""
-        self._effects["writes not synced at a power cut"] += site.disk.unsynced_count
+        self._effects["writes not synced at a power cut"] += site.disk.files.unsynced_count
         site.disk = self.disk_after_power_cut(site)
 
     def disk_after_power_cut(self, site: Site) -> SimulatedDisk:

@@ -1,14 +1,16 @@
-"""Carries out what foreign processes and operators do to the nodes of the coordinator.
+"""Carries out the faults of the coordinator, and what foreign processes and operators do to its
+nodes.
 
-Owns which entries of a backup may be put back, and what a coordinator holds that was rebuilt. What
-the coordinator itself does, and when it is away, is in `simulated_coordinator.py`.
+Owns how these faults come and go, which entries of a backup may be put back, and what a coordinator
+holds that was rebuilt. What the coordinator itself does is in `simulated_coordinator.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, assert_never
 
 from waltz.cluster.partition_metadata import PartitionMetadata, last_session
 from waltz.cluster.paths import ClusterPaths
@@ -16,7 +18,20 @@ from waltz.cluster.server_assignment import PartitionAssignment
 from waltz.cluster.store_params import decode_counter, encode_counter
 from waltz.cluster.tree import ROOT, Tree
 from waltz.host import ANY_VERSION
+from waltz.sim.faults.kinds import (
+    CoordinatorOutage,
+    CoordinatorSlowness,
+    ForeignWrites,
+    LostAnswers,
+    PutBack,
+    Rebuilt,
+    SessionLoss,
+    SetBack,
+)
+from waltz.sim.faults.process_strikes import kill_all, start_again
+from waltz.sim.faults.strike_record import StrikeRecord
 from waltz.sim.simulated_coordinator import SimulatedCoordinatorService
+from waltz.sim.sites import Sites
 from waltz.types import Generation, PartitionId, ServerId, SessionId
 
 NUMBERS_SKIPPED: Final = 1_000
@@ -24,6 +39,150 @@ NUMBERS_SKIPPED: Final = 1_000
 
 NO_MEMBERSHIP: Final = -1
 """The membership of an assignment that fits none: the first server assigns all partitions anew."""
+
+SETTLED_SECONDS_MAX: Final = 1.5
+"""Seconds that a rebuilt coordinator waits for its servers to come to terms, twice, before clients
+reach it again: together less than clients wait for it."""
+
+SETTLED_LOOKS: Final = 150
+"""Looks at the servers' nodes within that time."""
+
+CoordinatorFault: TypeAlias = (
+    SessionLoss
+    | CoordinatorOutage
+    | CoordinatorSlowness
+    | LostAnswers
+    | ForeignWrites
+    | SetBack
+    | PutBack
+    | Rebuilt
+)
+
+
+class CoordinatorStrikes:
+    """Faults of the coordinator, and of those who change its nodes."""
+
+    def __init__(self, sites: Sites, record: StrikeRecord) -> None:
+        self._sites = sites
+        self._coordinator = sites.coordinator
+        self._record = record
+
+    async def strike(self, fault: CoordinatorFault) -> None:
+        coordinator = self._coordinator
+        match fault:
+            case SessionLoss(name=name):
+                process = self._sites.process(name)
+                if process is not None and not process.dead:
+                    self._record.struck(fault, name)
+                    coordinator.expire(process)
+            case CoordinatorOutage():
+                self._record.struck(fault)
+                coordinator.begin_outage()
+                await asyncio.sleep(fault.seconds)
+                coordinator.end_outage()
+            case CoordinatorSlowness():
+                self._record.struck(fault)
+                coordinator.traffic.slow_down(fault.slowest_seconds)
+                await asyncio.sleep(fault.seconds)
+                coordinator.traffic.speed_up(fault.slowest_seconds)
+            case LostAnswers():
+                self._record.struck(fault)
+                coordinator.traffic.lose_answers(fault.share)
+                await asyncio.sleep(fault.seconds)
+                coordinator.traffic.keep_answers(fault.share)
+            case ForeignWrites():
+                for choice in fault.choices:
+                    self._record.struck(fault, rewrite(coordinator, choice))
+                    await asyncio.sleep(fault.pause_seconds)
+            case SetBack():
+                await self._set_back(fault)
+            case PutBack():
+                await self._put_back(fault)
+            case Rebuilt():
+                await self._rebuild(fault)
+            case _:
+                assert_never(fault)
+
+    async def _set_back(self, fault: SetBack) -> None:
+        """Put old entries back while no server runs, as the page on backups demands."""
+        copy = partition_entries(self._coordinator.tree)
+        await asyncio.sleep(fault.seconds)
+        sites = kill_all(self._sites, fault.names)
+        if sites is None:
+            return
+        self._record.struck(fault, *set_back(self._coordinator, copy))
+        for site in sites:
+            await start_again(self._sites, site, fault.pause_seconds)
+
+    async def _put_back(self, fault: PutBack) -> None:
+        """Put partitions, counters and generations back as they were before partitions moved."""
+        tree = self._coordinator.tree
+        copy, numbers = partition_entries(tree), number_entries(tree)
+        for name in fault.moves:
+            site = self._sites.site(name)
+            if not site.is_struck and not site.process.dead:
+                site.is_struck = True
+                self._sites.kill(site)
+                await start_again(self._sites, site, fault.seconds)
+                await self._reopened(number_entries(tree), len(fault.names))
+        sites = kill_all(self._sites, fault.names)
+        if sites is None:
+            return
+        old = put_back(self._coordinator, copy, numbers)
+        self._record.struck(fault, *old)
+        if old:
+            self._coordinator.effects["numbers of the coordinator that were put back"] += 1
+        for site in sites:
+            await start_again(self._sites, site, fault.pause_seconds)
+
+    async def _rebuild(self, fault: Rebuilt) -> None:
+        """Make the coordinator anew while no server runs, and let those that lived on find the
+        versions that they have seen."""
+        copy = partition_entries(self._coordinator.tree)
+        await asyncio.sleep(fault.seconds)
+        sites = kill_all(self._sites, fault.names)
+        if sites is None:
+            return
+        survivors = [self._sites.site(name).process for name in fault.survivors]
+        for process in survivors:
+            self._coordinator.lose(process)
+        path = ClusterPaths().server_descriptors
+        seen = self._coordinator.tree.read(path)
+        tree, old = rebuilt(self._coordinator.tree, copy)
+        transactions = 0 if fault.refuses else self._coordinator.transactions
+        self._coordinator.rebuild(tree, transactions=transactions)
+        self._record.struck(fault, *old)
+        async with asyncio.TaskGroup() as group:
+            for site in sites:
+                group.create_task(start_again(self._sites, site, fault.pause_seconds))
+        if await self._settled(len(sites)):
+            raise_child_version(self._coordinator, path, seen.child_version)
+            if await self._settled(len(sites)):
+                raise_version(self._coordinator, path, seen.version)
+        if not self._coordinator.tree.differs(path, seen):
+            self._coordinator.effects["versions of the coordinator that are equal again"] += 1
+        for process in survivors:
+            if not process.dead:
+                self._coordinator.heal(process)
+        self._record.note("rebuilt")
+
+    async def _settled(self, servers: int) -> bool:
+        """Wait until the servers have come to terms; return whether they have."""
+        for _ in range(SETTLED_LOOKS):
+            if is_settled(self._coordinator.tree, servers):
+                return True
+            await asyncio.sleep(SETTLED_SECONDS_MAX / SETTLED_LOOKS)
+        return False
+
+    async def _reopened(self, numbers: Mapping[str, bytes], servers: int) -> None:
+        """Wait until partitions have been assigned anew and have had a session since, or for long
+        enough."""
+        tree, path = self._coordinator.tree, ClusterPaths().server_descriptors
+        for _ in range(SETTLED_LOOKS):
+            is_new = number_entries(tree)[path] != numbers[path]
+            if is_new and is_settled(tree, servers) and are_opened(tree):
+                return
+            await asyncio.sleep(SETTLED_SECONDS_MAX / SETTLED_LOOKS)
 
 
 def rewrite(coordinator: SimulatedCoordinatorService, choice: float) -> str | None:

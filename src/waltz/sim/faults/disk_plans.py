@@ -137,7 +137,7 @@ def lost_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
 def old_disk(random: Random, stage: FaultStage) -> Sequence[Fault]:
     """One machine comes back with its disk of some time ago, once or twice.
 
-    Only once the cluster can tell that the disk is old: `Strikes` has the reason.
+    Only once the cluster can tell that the disk is old: `DiskStrikes` has the reason.
     """
     victim = random.choice(stage.storages)
     faults: list[Fault] = []

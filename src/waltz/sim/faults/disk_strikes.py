@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from contextlib import suppress
 from posixpath import basename
-from typing import Final
+from typing import Final, assert_never
 from zlib import crc32
 
 from waltz.sim.faults.disk_plans import FAILURE_SECONDS_MAX
-from waltz.sim.faults.kinds import BitFlips, DiskFailure
+from waltz.sim.faults.kinds import (
+    BitFlips,
+    DiskFailure,
+    FullDisk,
+    LostDisk,
+    LostFiles,
+    OldDisk,
+    SlowDisk,
+)
+from waltz.sim.faults.process_strikes import start_again
+from waltz.sim.faults.strike_record import StrikeRecord
 from waltz.sim.simulated_disk import BOUNDLESS, DiskOperation, PartlyDoneError, SimulatedDisk
+from waltz.sim.sites import Site, Sites
 
 DATA_SUFFIXES: Final = (".seg", ".idx")
 """The suffixes of the files in which bits are flipped: data, and their index."""
@@ -25,6 +37,103 @@ FILE_HEADER_BYTES: Final = 128
 
 RECORD_HEAD_BYTES: Final = 36
 """Bytes of a record before its data."""
+
+OUTDATED_SECONDS_MAX: Final = 30.0
+"""Seconds that an old disk waits to be put back."""
+
+OUTDATED_LOOKS: Final = 300
+"""Checks, within that time, whether the disk can be put back."""
+
+
+class DiskStrikes:
+    """Faults of the machines' disks."""
+
+    def __init__(
+        self,
+        sites: Sites,
+        record: StrikeRecord,
+        is_outdated: Callable[[str, SimulatedDisk], bool],
+    ) -> None:
+        """`is_outdated`: whether the cluster can tell that a machine's disk is an old one."""
+        self._sites = sites
+        self._record = record
+        self._is_outdated = is_outdated
+        self.harmed: dict[str, None] = {}
+        """The machines on whose disks something durable is gone or changed."""
+
+    async def strike(
+        self,
+        fault: SlowDisk | DiskFailure | BitFlips | FullDisk | LostDisk | OldDisk | LostFiles,
+    ) -> None:
+        site = self._sites.site(fault.name)
+        match fault:
+            case SlowDisk():
+                self._record.struck(fault, site.name)
+                site.hindrances.append(fault.slowest_seconds)
+                await asyncio.sleep(fault.seconds)
+                site.hindrances.remove(fault.slowest_seconds)
+            case DiskFailure():
+                failing = FailingOperations(fault)
+                site.disk_faults.append(failing)
+                await failing.over()
+                site.disk_faults.remove(failing)
+                self._record.counts[type(fault).__name__] += failing.failed_count
+                self._record.note("failures", site.name, failing.failed_count)
+            case BitFlips():
+                await self._flip(fault, site)
+            case FullDisk():
+                self._record.struck(fault, site.name)
+                leave_room(site.disk, fault.room_bytes)
+                await asyncio.sleep(fault.seconds)
+                give_room(site.disk)
+                self._record.note("room", site.name)
+            case LostDisk() | OldDisk() | LostFiles():
+                await self._replace_disk(fault, site)
+            case _:
+                assert_never(fault)
+
+    async def _flip(self, fault: BitFlips, site: Site) -> None:
+        for path in flip_bits(site.disk, fault):
+            self._record.struck(fault, site.name, path)
+            self.harmed[site.name] = None
+        if fault.restarts and not site.is_struck:
+            site.is_struck = True
+            if not site.process.dead:
+                self._sites.kill(site)
+            await start_again(self._sites, site, 0.0)
+
+    async def _replace_disk(self, fault: LostDisk | OldDisk | LostFiles, site: Site) -> None:
+        old = self._sites.disk_after_power_cut(site)
+        if isinstance(fault, OldDisk):
+            await asyncio.sleep(fault.seconds)
+        if site.is_struck:
+            return
+        site.is_struck = True
+        self._record.struck(fault, site.name)
+        self.harmed[site.name] = None
+        if not site.process.dead:
+            self._sites.kill(site)
+        if isinstance(fault, LostDisk):
+            site.disk = blank_disk(old)
+        elif isinstance(fault, LostFiles):
+            site.disk = without_newest(site.disk)
+        elif await self._becomes_outdated(site, old):
+            site.disk = old
+        await start_again(self._sites, site, fault.pause_seconds)
+
+    async def _becomes_outdated(self, site: Site, old: SimulatedDisk) -> bool:
+        """Wait until the cluster has noted that the machine is away; return whether it has.
+
+        A disk put back from a snapshot of the session that the cluster still believes the machine
+        to be in cannot be told from one that lost power: its replica votes, and what it had
+        acknowledged since is gone. No promise covers that (docs/decisions/0007), so the machine
+        then comes back with the disk it had.
+        """
+        for _ in range(OUTDATED_LOOKS):
+            if self._is_outdated(site.name, old):
+                return True
+            await asyncio.sleep(OUTDATED_SECONDS_MAX / OUTDATED_LOOKS)
+        return False
 
 
 class FailingOperations:
@@ -84,9 +193,9 @@ def flip_bits(disk: SimulatedDisk, flips: BitFlips) -> list[str]:
         size = _indexed_bytes(path, content, entries) if is_data else len(content)
         offset = min(int(byte_share * size), size - 1)
         if is_data and entries:
-            written_out = disk.durable_contents().get(index) or b""
+            written_out = disk.files.durable_contents().get(index) or b""
             if offset >= _indexed_bytes(path, content, written_out):
-                disk.write_back(index)
+                disk.files.write_back(index)
         disk.damage(path, offset, bytes([content[offset] ^ (1 << bit % 8)]))
         met.append(path)
     return met

@@ -1,4 +1,4 @@
-"""Carries out the faults of connections, and writes down what has struck.
+"""Carries out the faults of connections.
 
 Owns how a connection is held, slowed down and broken, and what an intruder does to it. The plan
 chooses the machines.
@@ -7,13 +7,11 @@ chooses the machines.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
 from waltz.sim.faults.kinds import (
     Disconnection,
-    Fault,
     Flapping,
     HalfClose,
     Isolation,
@@ -21,25 +19,9 @@ from waltz.sim.faults.kinds import (
     Replay,
     SlowLinks,
 )
+from waltz.sim.faults.strike_record import StrikeRecord
 from waltz.sim.simulated_network import Way
 from waltz.sim.sites import Sites
-
-
-class StrikeRecord:
-    """Counts the faults that have struck, and writes them into the run's trace."""
-
-    def __init__(self, sites: Sites) -> None:
-        self.counts: Counter[str] = Counter()
-        """Injections that have struck, by kind."""
-        self._sites = sites
-
-    def struck(self, fault: Fault, *facts: object) -> None:
-        kind = type(fault).__name__
-        self.counts[kind] += 1
-        self.note(kind, *facts)
-
-    def note(self, what: str, *facts: object) -> None:
-        self._sites.trace.note(self._sites.loop.time(), what, *facts)
 
 
 class NetworkStrikes:
