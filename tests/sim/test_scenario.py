@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from random import Random
 
@@ -37,11 +38,8 @@ def test_equal_seeds_draw_equal_shapes() -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_scenarios_are_equal_for_equal_seeds_and_read_back_as_written(
-    workload: str, plan: str
-) -> None:
-    for seed in range(5):
+def test_scenarios_are_equal_for_equal_seeds_and_read_back_as_written(plan: str) -> None:
+    for workload, seed in itertools.product(WORKLOADS, range(5)):
         scenario = draw_scenario(seed, workload, plan)
         assert scenario == draw_scenario(seed, workload, plan)
         assert Scenario.from_json(scenario.to_json()) == scenario
