@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -24,7 +23,6 @@ from waltz.cli.trial_directory import choose_ports
 from waltz.errors import ConfigurationError
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.iceberg_tables import IcebergTables
-from waltz.spark.pipelines.lake_tables import LakeTables
 
 SPARK = json.dumps({"spark.master": "local[2]", **SHORT_LIVED})
 DEFINITION = """\
@@ -213,11 +211,12 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     [(DeltaTables, 2), (IcebergTables, 6)],  # with the list and the manifest of a snapshot
 )
 def test_tidying_names_files_first_and_deletes_them_when_told(
-    tmp_path: Path, kind: type[LakeTables[Any, Any]], unneeded: int
+    tmp_path: Path, kind: type[DeltaTables | IcebergTables], unneeded: int
 ) -> None:
+    name = "delta" if kind is DeltaTables else "iceberg"
     definition = tmp_path / "headers.yaml"
     definition.write_text(
-        f"pipeline: tables\ncluster: 127.0.0.1:7100\ntarget: {kind.format.lower()}:tables\n"
+        f"pipeline: tables\ncluster: 127.0.0.1:7100\ntarget: {name}:tables\n"
         "tables: {t: {keys: [header], measures: {transactions: count(*)}}}\n"
     )
     with kind(tmp_path / "tables", create=True) as store:
@@ -239,6 +238,6 @@ def test_tidying_names_files_first_and_deletes_them_when_told(
     deleted = json.loads(runner.invoke(pipeline, [*arguments, "--delete"]).output)
     assert deleted == {**named, "deleted": True}
     assert not any(each.exists() for each in files)
-    definition.write_text(definition.read_text().replace(f"{kind.format.lower()}:", ""))
+    definition.write_text(definition.read_text().replace(f"{name}:", ""))
     refused = runner.invoke(pipeline, ["tidy", str(definition)])
     assert isinstance(refused.exception, ConfigurationError)

@@ -76,7 +76,7 @@ def test_the_past_comes_from_the_bucket_and_the_tables_are_proven(
         if (numbers := [each for each in range(ROWS) if each % 3 == header])
     }
     with ObjectStoreTables(f"{bucket_url}/tables", create=False) as store:
-        table = store._opened("sizes").to_pyarrow_table().to_pylist()
+        table = store._format.opened("sizes").to_pyarrow_table().to_pylist()
     assert {row["header"]: (row["transactions"], row["bytes"]) for row in table} == truth
 
 

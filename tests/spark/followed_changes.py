@@ -15,11 +15,12 @@ from typing import Any
 from tests.clusters import ROOT
 from tests.spark.killed_tables import PER_BATCH, event
 from tests.spark.tables_by_value import LAYOUT, folded
-from waltz.spark.pipelines.lake_tables import LakeTables
+from waltz.spark.pipelines.delta_tables import DeltaTables
+from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position, RowChange
 from waltz.spark.pipelines.table_store import TableStore
 from waltz.spark.pipelines.tables import TableDefinition
-from waltz.spark.pipelines.target import Target
+from waltz.spark.pipelines.target import DerivedTables
 
 BATCH_SECONDS = {"sqlite": 0.01, "delta": 0.1, "iceberg": 0.1}
 """The time that a batch takes, about; more or less only makes some kills alike."""
@@ -62,7 +63,9 @@ class Mirror:
             self.rows[key] = change.after
 
 
-def follow(mirror: Mirror, store: Target, definition: TableDefinition, truth_at: TruthAt) -> int:
+def follow(
+    mirror: Mirror, store: DerivedTables, definition: TableDefinition, truth_at: TruthAt
+) -> int:
     """Apply what the mirror does not have yet; return the number of commits.
 
     Raises AssertionError: after some commit the mirror is not the truth.
@@ -77,7 +80,9 @@ def follow(mirror: Mirror, store: Target, definition: TableDefinition, truth_at:
     return count
 
 
-def expect_exact_changes(store: Target, definition: TableDefinition, truth_at: TruthAt) -> int:
+def expect_exact_changes(
+    store: DerivedTables, definition: TableDefinition, truth_at: TruthAt
+) -> int:
     """Follow a table from its beginning, and from each commit on; return the number of commits.
 
     Raises AssertionError: after some commit the copy is not the truth.
@@ -102,7 +107,8 @@ def followed_under_kills(kind: type[TableStore], path: Path, kills: int, batches
 
     Raises AssertionError: a change is missing, or there twice.
     """
-    name = kind.format.lower() if issubclass(kind, LakeTables) else "sqlite"
+    lake = {DeltaTables: "delta", IcebergTables: "iceberg"}
+    name = next((name for each, name in lake.items() if issubclass(kind, each)), "sqlite")
     command = (sys.executable, "-m", "tests.spark.killed_tables", name, str(path), str(batches))
     definition = LAYOUT.definition
     chance = random.Random(5)

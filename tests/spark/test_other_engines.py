@@ -22,11 +22,10 @@ from tests.spark.tables_by_value import (
 )
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.iceberg_tables import IcebergTables
-from waltz.spark.pipelines.lake_tables import LakeTables
 from waltz.spark.pipelines.table_store import Batch, Column, Layout, Rows
 from waltz.spark.pipelines.tables import PLACES, Measure, TableDefinition
 
-Kind = type[LakeTables[Any, Any]]
+Kind = type[DeltaTables | IcebergTables]
 BUCKETS = 5
 COLUMNS = [each.name for each in LAYOUT.columns]
 VALUES = Layout(

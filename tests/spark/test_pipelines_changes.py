@@ -160,9 +160,9 @@ def test_what_another_program_has_written_comes_with_the_next_commit(store: Tabl
     for commit in store.changes(T, None):
         mirror.take(commit)
     if isinstance(store, DeltaTables):
-        DeltaTable(store.table_root("t")).delete("a = '3' OR a = '4'")
+        DeltaTable(store.directory / "t").delete("a = '3' OR a = '4'")
     elif isinstance(store, IcebergTables):
-        store._opened("t").delete("a = '3' or a = '4'")
+        store._format.opened("t").delete("a = '3' or a = '4'")
     else:
         with store._transaction() as database:
             database.execute("DELETE FROM t WHERE a = '3'")
@@ -188,7 +188,7 @@ def test_a_delta_log_without_its_old_entries_is_refused(tmp_path: Path) -> None:
             store.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
             places.append(place_of(store))
             if number == 1:
-                DeltaTable(store.table_root("t")).create_checkpoint()
+                DeltaTable(store.directory / "t").create_checkpoint()
         for each in range(2):
             (store.directory / "t" / "_delta_log" / f"{each:020}.json").unlink()
         for gone in places[:2]:

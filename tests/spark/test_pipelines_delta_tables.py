@@ -69,7 +69,7 @@ def test_a_table_that_somebody_else_put_back_or_wrote_to_is_refused(delta: Delta
         pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*another writer"),
         delta._format_errors_named(),
     ):
-        delta._commit(stale, LAYOUT, delta._files(stale), [], 2, [ranged(5, 6)])
+        delta._format.commit(stale, LAYOUT, delta._format.files(stale), [], 2, [ranged(5, 6)])
     assert DeltaTable(path).transaction_version("waltz-batch") == 1
     with sqlite3.connect(delta.path) as database:
         database.execute("UPDATE waltz_delta SET number = 0")

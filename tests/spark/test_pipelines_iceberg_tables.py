@@ -77,7 +77,7 @@ def test_a_commit_costs_the_same_however_many_there_were(iceberg: MortalIceberg)
     counts = []
     for number in range(12):
         iceberg.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
-        table = iceberg._opened("t")
+        table = iceberg._format.opened("t")
         snapshot = table.current_snapshot()
         assert snapshot is not None
         counts.append(len(snapshot.manifests(table.io)))
@@ -86,19 +86,20 @@ def test_a_commit_costs_the_same_however_many_there_were(iceberg: MortalIceberg)
 
 def test_a_snapshot_of_another_writer_is_never_overwritten(iceberg: MortalIceberg) -> None:
     iceberg.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 5)]))
-    stale = iceberg._opened("t")
+    stale = iceberg._format.opened("t")
     other = catalog_of(iceberg).load_table("tables.t")
     # Into another bucket: pyiceberg alone would see no conflict.
     ours = stale.scan().to_arrow()[BUCKET][0].as_py()
     written_by_another(other, (ours + 1) % BUCKETS)
     files = {each.name for each in (iceberg.directory / "t" / "metadata").iterdir()}
     iceberg.steps = -1
+    data = iceberg._format.files(stale)
     with (
         pytest.raises(VersionConflictError, match=r"^WALTZ-2016 .*another writer"),
         iceberg._format_errors_named(),
     ):
-        iceberg._commit(stale, LAYOUT, iceberg._files(stale), [], 2, [ranged(5, 6)])
-    assert iceberg._opened("t").scan().to_arrow().num_rows == 2
+        iceberg._format.commit(stale, LAYOUT, data, [], 2, [ranged(5, 6)])
+    assert iceberg._format.opened("t").scan().to_arrow().num_rows == 2
     assert {each.name for each in (iceberg.directory / "t" / "metadata").iterdir()} == files
 
 
@@ -114,7 +115,7 @@ def test_a_compaction_by_another_program_is_joined_with(iceberg: MortalIceberg) 
 def test_a_table_that_was_put_back_or_lost_is_refused(iceberg: MortalIceberg) -> None:
     for number in range(2):
         iceberg.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
-    table = iceberg._opened("t")
+    table = iceberg._format.opened("t")
     first = table.history()[0].snapshot_id
     table.manage_snapshots().rollback_to_snapshot(first).commit()
     with pytest.raises(CorruptionError, match=r"^WALTZ-2015 .* has 1 batches, .* has 2.*rebuild"):
@@ -143,9 +144,9 @@ def test_tidying_leaves_what_the_present_snapshot_needs_and_what_is_young(
     (_, found) = iceberg.tidy(0, delete=False)
     assert found.byte_count == sum((path / each).stat().st_size for each in found.files)
     assert files("data") | files("metadata") == before
-    assert len(iceberg._opened("t").snapshots()) == 3
+    assert len(iceberg._format.opened("t").snapshots()) == 3
     assert iceberg.tidy(0, delete=True)[1] == found
-    table = iceberg._opened("t")
+    table = iceberg._format.opened("t")
     assert [path / each for each in files("data")] == [
         Path(each.removeprefix("file://")) for each in files_of(table)
     ]
@@ -167,11 +168,11 @@ def test_tidying_spares_snapshots_that_were_present_within_the_retained_time_and
 ) -> None:
     for number in range(3):
         iceberg.add(batch([("k", 0, 7, 0, number)], [ranged(number, number + 1)]))
-    table = iceberg._opened("t")
+    table = iceberg._format.opened("t")
     first, second, third = (each.snapshot_id for each in table.snapshots())
     table.manage_snapshots().create_tag(first, "kept").commit()
     iceberg.tidy(0, delete=True)
-    left = iceberg._opened("t")
+    left = iceberg._format.opened("t")
     assert {each.snapshot_id for each in left.snapshots()} == {first, third}
     old = left.scan(snapshot_id=first).to_arrow()
     assert old["the_count"].to_pylist() == [1]
@@ -218,7 +219,7 @@ def test_readers_without_a_catalog_find_the_present_metadata(iceberg: MortalIceb
     for number in range(2):
         iceberg.add(batch(events_of(number, number + 1), [ranged(number, number + 1)]))
         table = StaticTable.from_metadata(f"file://{iceberg.directory}/t")
-        assert table.metadata_location == iceberg._opened("t").metadata_location
+        assert table.metadata_location == iceberg._format.opened("t").metadata_location
     iceberg.steps = 6  # a table has the batch
     with pytest.raises(Killed):
         iceberg.add(batch(events_of(2, 3), [ranged(2, 3)]))

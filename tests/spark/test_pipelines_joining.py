@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.spark.duck import opened_duck
+from tests.spark.stepped import Stepped
 from tests.spark.tables_by_value import CLUSTER, LAYOUT, LAYOUTS, Event, folded, ranged
 from tests.spark.test_pipelines_target import Killed
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
@@ -57,15 +58,16 @@ class SteppedDelta(SteppedTables, DeltaTables):
 
 
 class SteppedIceberg(SteppedTables, IcebergTables):
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        stepped: Any = Stepped(self._format, self.step, before=("hint",))
+        self._format = stepped
+
     def _made_at(self, *given: Any) -> Any:
         self.step()
         made = super()._made_at(*given)
         self.step()
         return made
-
-    def _hint(self) -> None:
-        self.step()
-        super()._hint()
 
 
 KINDS = (SteppedTables, SteppedDelta, SteppedIceberg)

@@ -41,7 +41,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 
 def files_of(store: LakeTables[Any, Any], name: str) -> list[Any]:
-    return [each for found in store._files(store._opened(name)).values() for each in found]
+    files = store._format.files(store._format.opened(name))
+    return [each for found in files.values() for each in found]
 
 
 def test_a_verification_waits_for_the_batch_that_a_stopped_run_has_begun(
@@ -123,4 +124,6 @@ def test_a_process_killed_at_any_moment_leaves_each_transaction_counted_once_and
         assert store.marks() == {0: end}
         ((count, _),) = store.blocks().values()
         assert count == end
-        assert [store._batches(store._opened(each)) for each in store._names()] == [batches] * 2
+        tables = store._format
+        found = [tables.batches(tables.opened(each)) for each in tables.names()]
+        assert found == [batches] * 2

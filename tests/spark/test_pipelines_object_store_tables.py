@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.buckets import bad_store, bucket_url, object_store
 from tests.shares import one_in
 from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
+from tests.spark.stepped import Stepped
 from tests.spark.tables_by_value import CLUSTER, LAYOUTS, Event, batch, folded, ranged
 from tests.spark.test_pipelines_target import Killed, MortalLake, contents, keys, truth
 from waltz.archive.archive_target import open_target
@@ -25,7 +26,8 @@ from waltz.errors import (
     NotFoundError,
     VersionConflictError,
 )
-from waltz.spark.pipelines.object_store_tables import STATES, STATES_KEPT, ObjectStoreTables
+from waltz.spark.pipelines.object_store_tables import ObjectStoreTables
+from waltz.spark.pipelines.stored_states import STATES, STATES_KEPT
 from waltz.spark.pipelines.table_store import BlockFacts
 from waltz.types import PartitionId
 
@@ -40,15 +42,15 @@ class MortalObjectStore(MortalLake, ObjectStoreTables):
     meanwhile: Callable[[], None] | None = None
     """What another run does once this one has computed its files."""
 
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        states: Any = Stepped(self._states, self.step, before=("publish",), after=("publish",))
+        self._states = states
+
     def _note_plan(self, *given: Any) -> None:
         if self.meanwhile is not None:
             self.meanwhile()
         super()._note_plan(*given)
-
-    def _publish(self) -> None:
-        self.step()
-        super()._publish()
-        self.step()
 
 
 def prepared(url: str) -> MortalObjectStore:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spark.followed_changes import Mirror, expect_exact_changes, follow
+from tests.spark.stepped import Stepped
 from tests.spark.tables_by_value import (
     CLUSTER,
     LAYOUTS,
@@ -30,7 +31,6 @@ from waltz.errors import (
     HistoryChangedError,
     VersionConflictError,
 )
-from waltz.spark.pipelines.bucket_join import BucketJoin
 from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.iceberg_tables import IcebergTables
 from waltz.spark.pipelines.lake_tables import LakeTables
@@ -59,20 +59,18 @@ class MortalTables(TableStore):
 
 
 class MortalLake(MortalTables, LakeTables[Any, Any]):
-    """Comes before a format, whose methods it calls."""
+    """Comes before the tables of a format, whose joins and commits become steps."""
 
-    def _join(self, *given: Any) -> BucketJoin:
-        self.step()
-        return super()._join(*given)  # type: ignore[safe-super]
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        stepped: Any = Stepped(
+            self._format, self.step, before=("join", "commit"), after=("commit",)
+        )
+        self._format = stepped
 
     def _note_plan(self, *given: Any) -> None:
         self.step()
         super()._note_plan(*given)
-        self.step()
-
-    def _commit(self, *given: Any) -> None:
-        self.step()
-        super()._commit(*given)  # type: ignore[safe-super]
         self.step()
 
 
@@ -91,7 +89,7 @@ KINDS = (MortalTables, MortalDelta, MortalIceberg)
 
 def opened(kind: type[TableStore], path: Path) -> TableStore:
     """Return a target that keeps the changes of its tables."""
-    if issubclass(kind, LakeTables):
+    if issubclass(kind, (DeltaTables, IcebergTables)):
         return kind(path, create=True)
     return kind(path, create=True, changes=1000)
 

@@ -40,7 +40,7 @@ def test_spark_finds_the_fold_of_all_batches_and_the_archived_log(tmp_path: Path
         for first in range(0, len(events), per_batch):
             end = first + per_batch
             store.add(batch(events[first:end], [ranged(first, end)]))
-        files = store._files(store._opened("t"))
+        files = store._format.files(store._format.opened("t"))
     assert max(map(len, files.values())) > 1, "buckets have several files"
     location = DeltaLocation(str(tmp_path / "archive"))
     delta_archive(location)

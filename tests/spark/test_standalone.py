@@ -26,7 +26,8 @@ from tests.live.journal import read_all
 from tests.spark.standalone import JAVA_OPTIONS, Worker, standalone, standalone_environment
 from waltz.archive.archive_target import open_target
 from waltz.errors import NotFoundError
-from waltz.spark.pipelines.delta_tables import BATCH_ID, DeltaTables
+from waltz.spark.pipelines.delta_format import BATCH_ID
+from waltz.spark.pipelines.delta_tables import DeltaTables
 from waltz.spark.pipelines.object_store_tables import ObjectStoreTables
 
 __all__ = ["bucket_url", "object_store"]
@@ -89,7 +90,7 @@ class Tables:
         self._root = target if is_bucket else str(directory / target)
         self._bucket = open_target(target) if is_bucket else None
 
-    def opened(self) -> DeltaTables:
+    def opened(self) -> DeltaTables | ObjectStoreTables:
         """Raises NotFoundError: there are none yet."""
         if self._bucket is not None:
             return ObjectStoreTables(self._root, create=False)

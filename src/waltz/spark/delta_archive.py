@@ -37,7 +37,7 @@ from waltz.spark.parquet_archive import (
     expect_cluster_of,
     followed,
 )
-from waltz.spark.pipelines.delta_tables import MARK_ID, STORE_ERROR, sync_log
+from waltz.spark.pipelines.delta_format import MARK_ID, STORE_ERROR, sync_log
 from waltz.spark.pipelines.object_store_tables import STORE_OPTIONS
 from waltz.spark.pipelines.table_files import make_directory
 

@@ -18,6 +18,7 @@ from waltz.spark.pipelines.definition_change import stored_table
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.tables import columns_of
+from waltz.spark.pipelines.target import DerivedTables
 
 
 class TableChanges:
@@ -29,7 +30,7 @@ class TableChanges:
             raise ConfigurationError(
                 f"{INVALID_DEFINITION} the pipeline is {definition.kind}; only tables have changes"
             )
-        self._store = open_tables(definition, create=False)
+        self._store: DerivedTables = open_tables(definition, create=False)
         try:
             stored = self._store.definition()
             if stored is None:

@@ -1,41 +1,30 @@
 """Derived tables as Delta tables: open files, readable by what reads Delta.
 
-A commit names new files, has the number of the batch and the marks as application transactions, and
-fails if another writer has made the version after the one that it was computed from.
+A table is a directory that can be moved, so tables join others, and replace them, by renames. A
+rename of several directories is no single step: tables that join are planned in the database first.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import UUID
 
 from waltz.errors import VersionConflictError
 from waltz.spark.codes import TABLES_CONFLICT
-from waltz.spark.offsets import TransactionRange
-from waltz.spark.pipelines.bucket_join import BUCKET, BucketJoin, JoinedBucket, arrow_schema
+from waltz.spark.pipelines.bucket_join import BUCKET
+from waltz.spark.pipelines.delta_format import BATCH_ID, DeltaFile, DeltaFormat, sync_log
 from waltz.spark.pipelines.lake_tables import LakeTables
-from waltz.spark.pipelines.row_changes import Marks, present
+from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.table_files import sync
 from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
-from waltz.spark.pipelines.target import TidiedTable
-from waltz.types import PartitionId
+from waltz.spark.pipelines.tables import TableDefinition
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-LOG: Final = "_delta_log/"
-"""The directory of a table that has its commits."""
-
-BATCH_ID: Final = "waltz-batch"
-"""The application whose transaction of a table is the number of the last batch it has."""
-
-MARK_ID: Final = "waltz-mark-{}"
-"""The application whose transaction of a table is the mark of a partition."""
+    from deltalake import DeltaTable  # noqa: F401 - the base class names it
 
 JOINING: Final = "CREATE TABLE waltz_joining (place TEXT NOT NULL, tables TEXT NOT NULL) STRICT"
 """One row while tables are moved among the others: from where, and which come and go."""
@@ -43,19 +32,14 @@ JOINING: Final = "CREATE TABLE waltz_joining (place TEXT NOT NULL, tables TEXT N
 OLD: Final = "old."
 """The prefix of the name of a directory of a table that has gone; no table can have it."""
 
-STORE_ERROR: Final = "Generic S3 error"
-"""The text by which delta-rs tells an error of a bucket from one of a table."""
 
-Files = Mapping[int, list[tuple[str, int]]]
-"""Files of a table, by their buckets: paths relative to the table, and sizes in bytes."""
-
-
-class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
+class DeltaTables(LakeTables["DeltaTable", DeltaFile]):
     """The Delta tables in one directory of a local disk; a context manager."""
 
-    format = "Delta"
-    package = "deltalake"
-    state = "waltz_delta"
+    def __init__(self, directory: Path, *, create: bool, buckets: int | None = None) -> None:
+        """Open the directory. Raises as `LakeTables`."""
+        tables = DeltaFormat(str(directory), lambda: {*self.marks(), *self.planned()})
+        super().__init__(directory, tables, create=create, buckets=buckets)
 
     def replace_by(self, other: TableStore) -> None:
         """Put the tables of `other` in the place of these; both are closed after that."""
@@ -82,10 +66,22 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
                 raise self._within_joining()
             yield
 
+    def changes(
+        self, definition: TableDefinition, after: Position | None
+    ) -> Iterator[CommittedChanges]:
+        """Yield what each commit after a position has changed in a table, in order; None: the whole
+        table, as one commit of inserts.
+
+        Raises as `LakeTables`, and VersionConflictError: a run was stopped while tables joined.
+        """
+        if self._joining() is not None:
+            raise self._within_joining()
+        yield from super().changes(definition, after)
+
     def _within_joining(self) -> VersionConflictError:
         return VersionConflictError(
-            f"{TABLES_CONFLICT} {self.root}: a run was stopped while tables joined the others; run"
-            " the pipeline to finish it"
+            f"{TABLES_CONFLICT} {self._format.root}: a run was stopped while tables joined the"
+            " others; run the pipeline to finish it"
         )
 
     def adopt(self, fresh: Self, joining: Joining) -> bool:
@@ -127,7 +123,7 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         if found is None:
             return
         place, names, dropped = found
-        number, _ = self._state()
+        number = self._state().number
         for name in dropped:
             self._put_away(name, place)
         for name in names:
@@ -152,7 +148,7 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
         from deltalake import CommitProperties, DeltaTable, Transaction
 
         table = DeltaTable(str(path))
-        if self._batches(table) == number:
+        if self._format.batches(table) == number:
             return
         commit = CommitProperties(
             max_commit_retries=0, app_transactions=[Transaction(BATCH_ID, number)]
@@ -162,190 +158,3 @@ class DeltaTables(LakeTables["DeltaTable", tuple[str, int]]):
             [], "append", table.schema(), [BUCKET], commit_properties=commit
         )
         sync_log(path, version)
-
-    def _conflicts(self) -> tuple[type[Exception], ...]:
-        from deltalake.exceptions import CommitFailedError
-
-        return (CommitFailedError,)
-
-    def _faults(self) -> tuple[type[Exception], ...]:
-        from deltalake.exceptions import DeltaError
-
-        return (DeltaError,)
-
-    def _create(self, layout: Layout, buckets: int) -> None:
-        from deltalake import DeltaTable
-
-        DeltaTable.create(
-            self.table_root(layout.definition.name),
-            _schema(layout),
-            mode="ignore",
-            partition_by=[BUCKET],
-            description=f"{buckets} buckets of keys",
-            storage_options=self._storage_options(),
-        )
-
-    def _storage_options(self) -> dict[str, str]:
-        """Return how delta-rs reaches the tables."""
-        return {}
-
-    def _names(self) -> list[str]:
-        return sorted(each.parent.name for each in self.directory.glob("*/_delta_log"))
-
-    def _opened(self, name: str) -> DeltaTable:
-        from deltalake import DeltaTable
-
-        return DeltaTable(self.table_root(name), storage_options=self._storage_options())
-
-    def _versions(self, name: str) -> DeltaVersions:
-        if self._joining() is not None:
-            raise self._within_joining()
-        table = self._opened(name)
-        # Asked for later than the table, which has no partition that was not planned before.
-        return DeltaVersions(table, self._known_partitions(), self._files)
-
-    def _known_partitions(self) -> list[PartitionId]:
-        """Return the partitions of which the tables may have something."""
-        return sorted({*self.marks(), *self.planned()})
-
-    def _batches(self, table: DeltaTable) -> int:
-        return table.transaction_version(BATCH_ID) or 0
-
-    def _files(self, table: DeltaTable) -> dict[int, list[tuple[str, int]]]:
-        import pyarrow as pa
-
-        found: dict[int, list[tuple[str, int]]] = {}
-        actions = pa.table(table.get_add_actions(flatten=True))
-        names = ("path", "size_bytes", f"partition.{BUCKET}")
-        if not len(actions):
-            return found
-        for path, size, bucket in zip(*(actions[each].to_pylist() for each in names), strict=True):
-            found.setdefault(bucket, []).append((path, size))
-        return found
-
-    def _read(self, table: DeltaTable, columns: list[str]) -> Iterator[Any]:
-        yield from table.to_pyarrow_dataset().to_batches(columns=columns)
-
-    def _join(self, table: DeltaTable, layout: Layout, files: Files, number: int) -> BucketJoin:
-        present = {bucket: [path for path, _ in found] for bucket, found in files.items()}
-        root = self.table_root(layout.definition.name)
-        return BucketJoin(root, layout, present, number, self._buckets())
-
-    def _commit(
-        self,
-        table: DeltaTable,
-        layout: Layout,
-        files: Files,
-        joined: Sequence[JoinedBucket],
-        number: int,
-        ranges: Sequence[TransactionRange],
-    ) -> None:
-        from deltalake import CommitProperties, Transaction
-        from deltalake.transaction import AddAction, RemoveAction
-
-        marks = [Transaction(MARK_ID.format(each.partition_id), each.end) for each in ranges]
-        # Not once again on top of what another writer has committed meanwhile.
-        commit = CommitProperties(
-            max_commit_retries=0, app_transactions=[Transaction(BATCH_ID, number), *marks]
-        )
-        now = time.time_ns() // 1_000_000
-        actions: list[AddAction | RemoveAction] = []
-        for each in joined:
-            values: dict[str, str | None] = {BUCKET: str(each.bucket)}
-            actions += [
-                RemoveAction(path, True, now, size, values)
-                for path, size in files.get(each.bucket, ())
-                if path in each.replaced
-            ]
-            actions.append(
-                AddAction(each.path, each.size, values, each.written_at, True, each.statistics)
-            )
-        version = table.version() + 1
-        table.create_write_transaction(
-            actions, "append", _schema(layout), [BUCKET], commit_properties=commit
-        )
-        # The commit is on the disk before the database says that it is there.
-        self._sync_log(layout.definition.name, version)
-
-    def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
-        table = self._opened(name)
-        version = table.version() + 1
-        sizes = self._sizes(name)
-        named = table.vacuum(
-            retention_hours, dry_run=not delete, enforce_retention_duration=False, full=True
-        )
-        # In an object store delta-rs also names what an earlier call has removed.
-        paths = sorted(each for each in named if each in sizes)
-        if delete:
-            table = self._opened(name)
-            table.create_checkpoint()
-            self._sync_log(name, version)
-        return TidiedTable(name, tuple(paths), sum(sizes[each] for each in paths))
-
-    def _sizes(self, name: str) -> dict[str, int]:
-        """Return the bytes of the files there are beside a table's log, by their paths."""
-        root = self.directory / name
-        found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-        return {
-            path: file.stat().st_size for path, file in found.items() if not path.startswith(LOG)
-        }
-
-    def _sync_log(self, name: str, version: int) -> None:
-        """Have the log of a table from `version` on on the disk; its files are there already."""
-        sync_log(self.directory / name, version)
-
-
-class DeltaVersions:
-    """The versions that a table has in its log."""
-
-    def __init__(
-        self,
-        table: DeltaTable,
-        partitions: Sequence[PartitionId],
-        files: Callable[[DeltaTable], Files],
-    ) -> None:
-        self._table = table
-        self._partitions = partitions
-        self._files = files
-        self.table_id = UUID(str(table.metadata().id))
-        self.newest = table.version()
-
-    def marks(self, number: int) -> Marks | None:
-        """Return how far the log was taken in; None: the log does not have the version any more."""
-        if not self._load(number):
-            return None
-        asked = self._table.transaction_version
-        return present({each: asked(MARK_ID.format(each)) or 0 for each in self._partitions})
-
-    def files(self, number: int) -> dict[int, list[str]]:
-        """Return the files of a version, by their buckets."""
-        self._load(number)
-        found = self._files(self._table)
-        return {bucket: [path for path, _ in each] for bucket, each in found.items()}
-
-    def _load(self, number: int) -> bool:
-        from deltalake.exceptions import DeltaError
-
-        if self._table.version() == number:
-            return True
-        try:
-            self._table.load_as_version(number)
-        except DeltaError as error:
-            if STORE_ERROR in str(error):
-                raise
-            return False
-        return True
-
-
-def sync_log(path: Path, version: int) -> None:
-    """Have the log of a table in a directory from `version` on on the disk."""
-    log = path / LOG
-    written = [each for each in log.glob("0*") if int(each.name.split(".")[0]) >= version]
-    for file in (*written, *log.glob("_last_checkpoint"), log, path, path.parent):
-        sync(file)
-
-
-def _schema(layout: Layout) -> Any:
-    import pyarrow as pa
-
-    return arrow_schema(layout).append(pa.field(BUCKET, pa.int32()))

@@ -20,7 +20,7 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
-from waltz.spark.pipelines.iceberg_tables import local_path
+from waltz.spark.pipelines.iceberg_format import local_path
 from waltz.spark.pipelines.table_files import make_directory, sync
 
 MANIFESTS_MAX: Final = 16

@@ -15,23 +15,21 @@ rows.
 from __future__ import annotations
 
 import fcntl
-import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 from uuid import UUID
 
 from waltz import Histories
 from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
 from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
 from waltz.spark.followed_history import expect_history
-from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.bucket_changes import BucketFiles
-from waltz.spark.pipelines.bucket_join import BucketJoin, JoinedBucket
-from waltz.spark.pipelines.lake_changes import TableVersions, changes_between_versions
+from waltz.spark.pipelines.lake_changes import changes_between_versions
+from waltz.spark.pipelines.lake_format import FileT, LakeFormat, TableT
+from waltz.spark.pipelines.lake_state import LakeState, StateTable
 from waltz.spark.pipelines.row_changes import CommittedChanges, Position
 from waltz.spark.pipelines.table_store import REMEDY, Batch, Joining, Layout, TableStore
 from waltz.spark.pipelines.tables import TableDefinition
@@ -42,44 +40,28 @@ DATABASE: Final = "waltz.db"
 BUCKETS: Final = 64
 """Parts of a table by a hash of the key, if the definition does not say how many."""
 
-STATE: Final = """
-CREATE TABLE {} (
-    number INTEGER NOT NULL, ranges TEXT, history TEXT, buckets INTEGER NOT NULL) STRICT
-"""
-"""One row: the number of batches that every table has, the plan of the next one, if there is one,
-and the number of buckets of each table, which never changes."""
 
-Plan = tuple[list[TransactionRange], UUID | None]
-TableT = TypeVar("TableT")
-"""One version of a table."""
-
-FileT = TypeVar("FileT")
-"""A file that a version of a table names."""
-
-
-class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
+class LakeTables(TableStore, Generic[TableT, FileT]):
     """The tables of one format in one place; a context manager.
 
     The place is a directory of a local disk, unless a class derived from this says otherwise.
     """
 
-    format: ClassVar[str]
-    """The name of the format, as it stands in sentences."""
-
-    package: ClassVar[str]
-    """The library of the format."""
-
-    state: ClassVar[str]
-    """The database's table of the number of batches, which also says which format this is."""
-
-    def __init__(self, directory: Path, *, create: bool, buckets: int | None = None) -> None:
-        """Open the directory; `buckets` is the number that the definition names.
+    def __init__(
+        self,
+        directory: Path,
+        table_format: LakeFormat[TableT, FileT],
+        *,
+        create: bool,
+        buckets: int | None = None,
+    ) -> None:
+        """Open the directory; `buckets` is the number that the definition names, if it does.
 
         Raises NotFoundError: there is none, and it is not to be made; ConfigurationError: the
         format's library is not installed, or the directory is something else's.
         """
         try:
-            import_module(self.package)
+            import_module(table_format.package)
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"{error.name} is missing: run `pip install '.[lakehouse]'` in a checkout of Waltz"
@@ -89,6 +71,7 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             raise ConfigurationError(
                 f"{INVALID_TABLES} {directory} has files that no pipeline made; name another target"
             )
+        self._format = table_format
         self._wanted_buckets = buckets
         self._pinned: dict[str, TableT] = {}
         super().__init__(path, create=create)
@@ -98,15 +81,6 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
     def directory(self) -> Path:
         return self.path.parent
 
-    @property
-    def root(self) -> str:
-        """The directory, or the URL, that has the tables."""
-        return str(self.directory)
-
-    def table_root(self, name: str) -> str:
-        """Return the directory or the URL of a table."""
-        return f"{self.root}/{name}"
-
     def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
         """Make the directory that of these tables of this cluster, or make sure that it is.
 
@@ -115,35 +89,32 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         with self._locked(), self._format_errors_named():
             super().prepare(cluster_key, fingerprint, ())
             with self._transaction() as database:
-                if not self._exists(self.state):
+                if not self._exists(self._format.state_table):
                     if self.marks():
                         raise ConfigurationError(
-                            f"{INVALID_TABLES} {self.place} is not of {self.format} tables; name"
-                            " another target"
+                            f"{INVALID_TABLES} {self.place} is not of {self._format.name} tables;"
+                            " name another target"
                         )
-                    database.execute(STATE.format(self.state))
-                    wanted = self._wanted_buckets or BUCKETS
-                    row = f"INSERT INTO {self.state} VALUES (0, NULL, NULL, ?)"
-                    database.execute(row, (wanted,))
-            buckets = self.buckets()
-            if self._state() == (0, None):
+                    table = StateTable(database, self._format.state_table)
+                    table.begin(self._wanted_buckets or BUCKETS)
+            buckets, state = self.buckets(), self._state()
+            if state.number == 0 and state.plan is None:
                 for each in layouts:
-                    self._create(each, buckets)
+                    self._format.create(each, buckets)
 
     def expect_history(self, histories: Histories) -> None:
         """Check that the log has what was taken in, or begun to be. Raises HistoryChangedError."""
-        _, plan = self._state()
+        plan = self._state().plan
         marks, history = self.marks(), self.history()
         if plan is not None:
-            marks |= {each.partition_id: each.end for each in plan[0]}
-            history = plan[1]
-        who = f"the directory {self.root}"
+            marks, history = marks | plan.ends, plan.history
+        who = f"the directory {self._format.root}"
         expect_history(histories, history, marks, who=who, remedy=REMEDY)
 
     def planned(self) -> Mapping[PartitionId, TransactionId]:
         """Return the ends of the batch that a run has begun and not finished."""
-        _, plan = self._state()
-        return {} if plan is None else {each.partition_id: each.end for each in plan[0]}
+        plan = self._state().plan
+        return {} if plan is None else plan.ends
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -154,13 +125,15 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         with super().snapshot():
             # No run is between two tables while this is locked, unless it was stopped there.
             with self._locked(), self._format_errors_named():
-                if self._exists(self.state):
-                    if self._state()[1] is not None:
+                if self._exists(self._format.state_table):
+                    if self._state().plan is not None:
                         raise VersionConflictError(
-                            f"{TABLES_CONFLICT} {self.root}: a run was stopped within a"
+                            f"{TABLES_CONFLICT} {self._format.root}: a run was stopped within a"
                             " batch, which only some tables have; run the pipeline to finish it"
                         )
-                    self._pinned = {each: self._opened(each) for each in self._names()}
+                    self._pinned = {
+                        each: self._format.opened(each) for each in self._format.names()
+                    }
             try:
                 yield
             finally:
@@ -182,8 +155,8 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
 
     def _scan(self, name: str, columns: list[str]) -> Iterator[tuple[Any, ...]]:
         with self._format_errors_named():
-            table = self._pinned.get(name) or self._opened(name)
-            for batch in self._read(table, columns):
+            table = self._pinned.get(name) or self._format.opened(name)
+            for batch in self._format.read(table, columns):
                 yield from zip(*(each.to_pylist() for each in batch.columns), strict=True)
 
     def add(self, batch: Batch) -> dict[str, TableWritten]:
@@ -195,25 +168,27 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         """
         with self._locked(), self._format_errors_named():
             self._expect_start(batch.ranges)
-            number, plan = self._state()
-            if plan is not None and plan[0] != list(batch.ranges):
+            state = self._state()
+            if state.plan is not None and state.plan.ranges != list(batch.ranges):
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.root}: another run has begun a batch with other"
-                    " ends; run again"
+                    f"{TABLES_CONFLICT} {self._format.root}: another run has begun a batch with"
+                    " other ends; run again"
                 )
             # What cannot be joined is found before anything is planned.
             changes = []
             for rows in batch.tables:
-                table = self._expected(rows.layout, number, is_planned=plan is not None)
-                if self._batches(table) == number:
-                    files = self._files(table)
-                    join = self._join(table, rows.layout, files, number + 1)
+                table = self._expected(rows.layout, state)
+                if self._format.batches(table) == state.number:
+                    files = self._format.files(table)
+                    join = self._format.join(
+                        table, rows.layout, files, state.number + 1, state.buckets
+                    )
                     changes.append((table, rows.layout, files, join.run(rows)))
             batch.confirm()
-            if plan is None:
+            if state.plan is None:
                 self._note_plan(batch)
             for table, layout, files, joined in changes:
-                self._commit(table, layout, files, joined, number + 1, batch.ranges)
+                self._format.commit(table, layout, files, joined, state.number + 1, batch.ranges)
             self._note_done(batch)
         return {
             layout.definition.name: TableWritten(
@@ -233,18 +208,18 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         Raises ChangesMissingError; CorruptionError: the table, or a file of it, cannot be read.
         """
         with self._format_errors_named():
-            versions = self._versions(definition.name)
+            versions = self._format.versions(definition.name)
             # Asked for later than the table, which has no batch that was not planned before.
-            _, plan = self._state()
-            history = self.history() if plan is None else plan[1]
-            place = self.table_root(definition.name)
+            plan = self._state().plan
+            history = self.history() if plan is None else plan.history
+            place = self._format.table_root(definition.name)
             rows = BucketFiles(place, place, definition)
             yield from changes_between_versions(versions, rows, history, after)
 
     def _is_joinable(self, fresh: TableStore, joining: Joining) -> bool:
-        if self._state()[1] is not None:
+        if self._state().plan is not None:
             raise VersionConflictError(
-                f"{TABLES_CONFLICT} {self.root}: another run is within a batch; run again"
+                f"{TABLES_CONFLICT} {self._format.root}: another run is within a batch; run again"
             )
         return super()._is_joinable(fresh, joining)
 
@@ -256,67 +231,46 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
         CorruptionError: a table or a file cannot be read or removed.
         """
         with self._locked(), self._format_errors_named():
-            return [self._tidied(each, retention_hours, delete) for each in self._directories()]
+            return [
+                self._format.tidied(each, retention_hours, delete)
+                for each in self._format.directories()
+            ]
 
     def buckets(self) -> int:
         """Return the number of buckets of each table. Raises ConfigurationError: the definition
         says another number."""
-        buckets = self._buckets()
+        buckets = self._state().buckets
         if self._wanted_buckets not in (None, buckets):
             raise ConfigurationError(
-                f"{DEFINITION_CHANGED} {self.root} has tables of {buckets} buckets, the"
+                f"{DEFINITION_CHANGED} {self._format.root} has tables of {buckets} buckets, the"
                 f" definition says {self._wanted_buckets}; run `waltz pipeline rebuild`"
             )
         return buckets
 
-    def _buckets(self) -> int:
+    def _state(self) -> LakeState:
         with self._errors_named():
-            ((buckets,),) = self._rows(f"SELECT buckets FROM {self.state}")
-        return int(buckets)
-
-    def _state(self) -> tuple[int, Plan | None]:
-        """Return the number of batches that every table has, and the plan of the next."""
-        with self._errors_named():
-            found = []
-            if self._exists(self.state):
-                found = self._rows(f"SELECT number, ranges, history FROM {self.state}")
-        if len(found) != 1:
-            raise CorruptionError(
-                f"{INVALID_TABLES} {self.place}: {self.state} has {len(found)} rows, expected 1;"
-                " run `waltz pipeline rebuild`"
-            )
-        ((number, ranges, history),) = found
-        if ranges is None:
-            return number, None
-        plan = [
-            TransactionRange(PartitionId(partition), TransactionId(first), TransactionId(end))
-            for partition, first, end in json.loads(ranges)
-        ]
-        return number, (plan, None if history is None else UUID(history))
+            return StateTable(self._database, self._format.state_table).read(self.place)
 
     def _note_plan(self, batch: Batch) -> None:
-        ranges = [(each.partition_id, each.first, each.end) for each in batch.ranges]
-        history = None if batch.history is None else str(batch.history)
         with self._transaction() as database:
-            plan = (json.dumps(ranges), history)
-            database.execute(f"UPDATE {self.state} SET ranges = ?, history = ?", plan)
+            StateTable(database, self._format.state_table).note_plan(batch)
 
     def _note_done(self, batch: Batch) -> None:
         with self._transaction() as database:
             self._add_facts(database, batch)
-            database.execute(
-                f"UPDATE {self.state} SET number = number + 1, ranges = NULL, history = NULL"
-            )
+            StateTable(database, self._format.state_table).note_done()
 
-    def _expected(self, layout: Layout, number: int, *, is_planned: bool) -> TableT:
+    def _expected(self, layout: Layout, state: LakeState) -> TableT:
         """Return a table. Raises CorruptionError: the table has other batches than the database."""
         name = layout.definition.name
-        table = self._opened(name)
-        found = self._batches(table)
-        if found != number and not (is_planned and found == number + 1):
+        table = self._format.opened(name)
+        found = self._format.batches(table)
+        is_ahead = state.plan is not None and found == state.number + 1
+        if found != state.number and not is_ahead:
             raise CorruptionError(
-                f"{INVALID_TABLES} {self.table_root(name)} has {found} batches, {self.place} has"
-                f" {number}: one of them was put back or replaced; run `waltz pipeline rebuild`"
+                f"{INVALID_TABLES} {self._format.table_root(name)} has {found} batches,"
+                f" {self.place} has {state.number}: one of them was put back or replaced; run"
+                " `waltz pipeline rebuild`"
             )
         return table
 
@@ -329,89 +283,23 @@ class LakeTables(TableStore, ABC, Generic[TableT, FileT]):
             fcntl.flock(file, fcntl.LOCK_EX)
             if not self.path.exists() or self.path.stat().st_ino != self._inode:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.root} was replaced meanwhile; run again"
+                    f"{TABLES_CONFLICT} {self._format.root} was replaced meanwhile; run again"
                 )
             yield
 
     @contextmanager
     def _format_errors_named(self) -> Iterator[None]:
-        faults: tuple[type[Exception], ...] = (*self._faults(), OSError)
+        faults: tuple[type[Exception], ...] = (*self._format.faults(), OSError)
         with self._errors_named():
             try:
                 yield
-            except self._conflicts() as error:
+            except self._format.conflicts() as error:
                 raise VersionConflictError(
-                    f"{TABLES_CONFLICT} {self.root}: another writer has changed a table:"
-                    f" {error}; run again"
+                    f"{TABLES_CONFLICT} {self._format.root}: another writer has changed a"
+                    f" table: {error}; run again"
                 ) from error
             except faults as error:
-                raise CorruptionError(f"{INVALID_TABLES} {self.root}: {error}") from error
-
-    @abstractmethod
-    def _conflicts(self) -> tuple[type[Exception], ...]:
-        """Return the library's errors that mean a commit of another writer."""
-
-    @abstractmethod
-    def _faults(self) -> tuple[type[Exception], ...]:
-        """Return the library's errors that mean a table that cannot be read or written."""
-
-    @abstractmethod
-    def _create(self, layout: Layout, buckets: int) -> None:
-        """Make a table without rows, unless it is there."""
-
-    @abstractmethod
-    def _names(self) -> list[str]:
-        """Return the names of the tables, in order."""
-
-    def _directories(self) -> list[str]:
-        """Return the names of the directories that have a table or had one, in order."""
-        return self._names()
-
-    @abstractmethod
-    def _opened(self, name: str) -> TableT:
-        """Return a table's version of now."""
-
-    @abstractmethod
-    def _versions(self, name: str) -> TableVersions:
-        """Return the versions that are kept of a table."""
-
-    @abstractmethod
-    def _batches(self, table: TableT) -> int:
-        """Return the number of the last batch that a table has."""
-
-    @abstractmethod
-    def _files(self, table: TableT) -> dict[int, list[FileT]]:
-        """Return the files that a version of a table names, by their buckets."""
-
-    @abstractmethod
-    def _read(self, table: TableT, columns: list[str]) -> Iterator[Any]:
-        """Yield the rows of a table as record batches of these columns."""
-
-    @abstractmethod
-    def _join(
-        self, table: TableT, layout: Layout, files: Mapping[int, list[FileT]], number: int
-    ) -> BucketJoin:
-        """Return the work on the buckets that the batch of that number touches."""
-
-    @abstractmethod
-    def _commit(
-        self,
-        table: TableT,
-        layout: Layout,
-        files: Mapping[int, list[FileT]],
-        joined: Sequence[JoinedBucket],
-        number: int,
-        ranges: Sequence[TransactionRange],
-    ) -> None:
-        """Name new files in the place of those of the version `table` that they replace, and note
-        the number of the batch and the ends of its ranges, in one commit on the disk.
-
-        files    those of that version, by their buckets.
-        """
-
-    @abstractmethod
-    def _tidied(self, name: str, retention_hours: int, delete: bool) -> TidiedTable:
-        """Find, and `delete`, the files of one table that are not needed."""
+                raise CorruptionError(f"{INVALID_TABLES} {self._format.root}: {error}") from error
 
 
 def _has_content(directory: Path) -> bool:

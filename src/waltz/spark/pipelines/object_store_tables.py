@@ -1,10 +1,8 @@
 """Derived tables as Delta tables in an object store: runs share nothing but a prefix of a bucket.
 
-What a directory keeps in `waltz.db` is here an object for each of its states, in the order of their
-numbers. A run works on a copy of the newest state on its own disk, and makes the next one an object
-that must not be there yet: of two runs one makes it, the other is told. So no lock is needed. A
-batch makes two states, its plan and its end; between them each table takes the batch in one commit,
-which delta-rs makes in the same manner.
+The database, `waltz.db` in a directory, is in the bucket as its states (`stored_states.py`). A
+batch makes two of them, its plan and its end; between them each table takes the batch in one
+commit, which delta-rs makes in the same manner: of two runs one makes it.
 
 Tables have all their versions, so a snapshot takes of each table the version with the number of
 batches that the state has, whatever runs commit.
@@ -13,14 +11,19 @@ batches that the state has, whatever runs commit.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from waltz.archive.archive_target import PROBE, REQUEST_SECONDS_MAX, open_target
+from waltz.archive.archive_target import (
+    PROBE,
+    REQUEST_SECONDS_MAX,
+    Target,
+    open_target,
+)
 from waltz.errors import (
     ArchiveUnreachableError,
     ConfigurationError,
@@ -29,23 +32,21 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.spark.codes import DEFINITION_CHANGED, INVALID_TABLES, TABLES_CONFLICT
-from waltz.spark.pipelines.delta_tables import LOG, STORE_ERROR, DeltaTables
-from waltz.spark.pipelines.lake_tables import DATABASE
+from waltz.spark.pipelines.delta_format import (
+    LOG,
+    STORE_ERROR,
+    DeltaFile,
+    DeltaFormat,
+    Partitions,
+)
+from waltz.spark.pipelines.lake_tables import DATABASE, LakeTables
+from waltz.spark.pipelines.stored_states import StoredStates
 from waltz.spark.pipelines.table_files import expect_obstore
 from waltz.spark.pipelines.table_store import Joining, Layout, TableStore
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-STATES: Final = "waltz_state"
-"""The directory of the states; no table can have this name."""
-
-STATE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of a state. Transactions put aside are in it; a run that would exceed this ends."""
-
-STATES_KEPT: Final = 4
-"""States that are left when a new one is made: a run may just be reading one of them."""
 
 STORE_OPTIONS: Final = {
     "allow_http": "true",  # only if the endpoint in the environment says http://
@@ -62,7 +63,34 @@ NAMES: Final = "CREATE TABLE IF NOT EXISTS waltz_names (name TEXT PRIMARY KEY) S
 """The tables of the definition: a bucket would have to list all objects to find them."""
 
 
-class ObjectStoreTables(DeltaTables):
+class ObjectStoreFormat(DeltaFormat):
+    """The Delta tables below one prefix of a bucket, each by itself."""
+
+    def __init__(
+        self,
+        url: str,
+        objects: Target,
+        names: Callable[[], list[str]],
+        partitions: Partitions,
+    ) -> None:
+        """Note the place. `names` returns the names of the tables, in order."""
+        super().__init__(url, partitions, STORE_OPTIONS)
+        self._objects = objects
+        self._noted_names = names
+
+    def names(self) -> list[str]:
+        return self._noted_names()
+
+    def _sizes(self, name: str) -> dict[str, int]:
+        found = self._objects.list(name)
+        sizes = {each.path.removeprefix(f"{name}/"): each.byte_count for each in found}
+        return {path: size for path, size in sizes.items() if not path.startswith(LOG)}
+
+    def _sync_log(self, name: str, version: int) -> None:
+        """Do nothing: a bucket answers once it has what was put."""
+
+
+class ObjectStoreTables(LakeTables["DeltaTable", DeltaFile]):
     """The Delta tables below one prefix of a bucket; a context manager."""
 
     def __init__(self, url: str, *, create: bool, buckets: int | None = None) -> None:
@@ -75,23 +103,23 @@ class ObjectStoreTables(DeltaTables):
         """
         expect_obstore()
         self._url = url.rstrip("/")
-        self._objects = open_target(self._url)
+        objects = open_target(self._url)
         self._copy = TemporaryDirectory(prefix="waltz-tables-")
-        self._number = 0
-        self._content = b""
+        self._states = StoredStates(objects, self._url)
         try:
             path = Path(self._copy.name, DATABASE)
-            if self._newest():
-                self._fetch(path)
+            if self._states.newest():
+                self._states.fetch(path)
             elif not create:
                 raise NotFoundError(f"{INVALID_TABLES} {self._url} has no tables; run the pipeline")
-            elif any(not each.path.startswith(PROBE) for each in self._objects.list("")):
+            elif any(not each.path.startswith(PROBE) for each in objects.list("")):
                 raise ConfigurationError(
                     f"{INVALID_TABLES} {self._url} has objects that no pipeline made; name another"
                     " target"
                 )
-            super().__init__(path.parent, create=True, buckets=buckets)
-            self._content = self._database.serialize()
+            tables = ObjectStoreFormat(self._url, objects, self._names, self._known_partitions)
+            super().__init__(path.parent, tables, create=True, buckets=buckets)
+            self._states.note_content(self._database.serialize())
         except BaseException:
             self._copy.cleanup()
             raise
@@ -101,12 +129,8 @@ class ObjectStoreTables(DeltaTables):
         self._copy.cleanup()
 
     @property
-    def root(self) -> str:
-        return self._url
-
-    @property
     def place(self) -> str:
-        return f"{self._url}/{STATES}"
+        return self._states.place
 
     def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
         known = list(layouts)
@@ -126,8 +150,8 @@ class ObjectStoreTables(DeltaTables):
         Raises VersionConflictError: runs commit too fast to find it.
         """
         with self._locked(), TableStore.snapshot(self), self._format_errors_named():
-            if self._exists(self.state):
-                number, _ = self._state()
+            if self._exists(self._format.state_table):
+                number = self._state().number
                 self._pinned = {each: self._at(each, number) for each in self._names()}
             try:
                 yield
@@ -136,20 +160,20 @@ class ObjectStoreTables(DeltaTables):
 
     def _at(self, name: str, number: int) -> DeltaTable:
         """Return a table as it was with that number of batches."""
-        table = self._opened(name)
+        table = self._format.opened(name)
         for _ in range(VERSIONS_BACK_MAX):
-            found = self._batches(table)
+            found = self._format.batches(table)
             if found == number:
                 return table
             if found < number or table.version() == 0:
                 raise CorruptionError(
-                    f"{INVALID_TABLES} {self.table_root(name)} has {found} batches, {self.place}"
-                    f" has {number}: one of them was put back or replaced"
+                    f"{INVALID_TABLES} {self._format.table_root(name)} has {found} batches,"
+                    f" {self.place} has {number}: one of them was put back or replaced"
                 )
             table.load_as_version(table.version() - 1)
         raise VersionConflictError(
-            f"{TABLES_CONFLICT} {self.table_root(name)} has had more than {VERSIONS_BACK_MAX}"
-            " commits while it was opened; run again"
+            f"{TABLES_CONFLICT} {self._format.table_root(name)} has had more than"
+            f" {VERSIONS_BACK_MAX} commits while it was opened; run again"
         )
 
     def adopt(self, fresh: TableStore, joining: Joining) -> bool:
@@ -160,36 +184,25 @@ class ObjectStoreTables(DeltaTables):
         """Raise ConfigurationError: a bucket renames nothing."""
         raise not_rebuilt(self._url)
 
-    def _storage_options(self) -> dict[str, str]:
-        return dict(STORE_OPTIONS)
-
     def _names(self) -> list[str]:
         if not self._exists("waltz_names"):
             return []
         return [name for (name,) in self._rows("SELECT name FROM waltz_names ORDER BY name")]
 
-    def _known_partitions(self) -> list[PartitionId]:
+    def _known_partitions(self) -> set[PartitionId]:
         with self._locked():  # runs may have added to the state that the copy is of
-            return super()._known_partitions()
-
-    def _sizes(self, name: str) -> dict[str, int]:
-        found = self._objects.list(name)
-        sizes = {each.path.removeprefix(f"{name}/"): each.byte_count for each in found}
-        return {path: size for path, size in sizes.items() if not path.startswith(LOG)}
-
-    def _sync_log(self, name: str, version: int) -> None:
-        """Do nothing: a bucket answers once it has what was put."""
+            return {*self.marks(), *self.planned()}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Work on the newest state; other runs are found when the next one is made."""
-        if self._newest() > self._number:
+        if self._states.has_newer():
             self._database.close()
             for each in Path(self._copy.name).iterdir():
                 each.unlink()
-            self._fetch(self.path)
+            self._states.fetch(self.path)
             self._connect()
-            self._content = self._database.serialize()
+            self._states.note_content(self._database.serialize())
         yield
 
     @contextmanager
@@ -197,65 +210,10 @@ class ObjectStoreTables(DeltaTables):
         with super()._transaction() as database:
             yield database
         try:
-            self._publish()
+            self._states.publish(self._database.serialize())
         except BaseException:
-            self._number, self._content = 0, b""  # the copy is of no state, and is fetched anew
+            self._states.forget()
             raise
-
-    def _newest(self) -> int:
-        """Return the number of the newest state; 0 if there is none."""
-        return max((number for number, _ in self._states()), default=0)
-
-    def _states(self) -> Iterator[tuple[int, str]]:
-        for each in self._objects.list(STATES):
-            number = each.path.removeprefix(f"{STATES}/").removesuffix(".db")
-            if not number.isdecimal():
-                raise CorruptionError(
-                    f"{INVALID_TABLES} {self._url}/{each.path} is no state; remove it"
-                )
-            yield int(number), each.path
-
-    def _fetch(self, path: Path) -> None:
-        """Have the newest state on this disk."""
-        while True:
-            number = self._newest()
-            try:
-                path.write_bytes(self._objects.get(_state_path(number), STATE_BYTES_MAX))
-            except NotFoundError:  # so there are newer ones
-                if self._newest() == number:
-                    raise
-                continue
-            self._number = number
-            return
-
-    def _publish(self) -> None:
-        """Make what the copy has the next state. Raises VersionConflictError: another run has made
-        one meanwhile; what this run had in its copy counts for nothing then."""
-        content = self._database.serialize()
-        if content == self._content:
-            return
-        if len(content) > STATE_BYTES_MAX:
-            raise ConfigurationError(
-                f"{INVALID_TABLES} {self.place} would have {len(content):,} bytes, at most"
-                f" {STATE_BYTES_MAX:,}: too many transactions were put aside; correct `decode`"
-            )
-        number = self._number + 1
-        path = _state_path(number)
-        # A put that was answered too late was ours if the object is what we have put.
-        is_ours = self._objects.put_if_absent(path, content) or (
-            self._objects.get(path, STATE_BYTES_MAX) == content
-        )
-        # Of a run that was asleep for long the next states may have come and gone.
-        states = sorted(self._states())
-        if not is_ours or states[-1][0] != number:
-            if is_ours:
-                self._objects.delete(path)
-            raise VersionConflictError(
-                f"{TABLES_CONFLICT} {self._url}: another run has added to it; run again"
-            )
-        self._number, self._content = number, content
-        for _, each in states[:-STATES_KEPT]:
-            self._objects.delete(each)
 
     @contextmanager
     def _format_errors_named(self) -> Iterator[None]:
@@ -288,7 +246,3 @@ def not_joined(url: str) -> ConfigurationError:
         " added, changed or dropped, since a bucket renames nothing: name another prefix as the"
         " target, run the pipeline, let readers read from there, and delete this one"
     )
-
-
-def _state_path(number: int) -> str:
-    return f"{STATES}/{number:012}.db"

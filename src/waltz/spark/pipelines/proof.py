@@ -46,7 +46,7 @@ from waltz.spark.pipelines.frames import CORRUPT, DIGEST, decoded, judged_layout
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.table_store import BLOCK_TRANSACTIONS, Layout
 from waltz.spark.pipelines.tables import TableDefinition, TablesDefinition
-from waltz.spark.pipelines.target import Target
+from waltz.spark.pipelines.target import DerivedTables
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -116,7 +116,7 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
         return proof.compare(store, layouts, extent)
 
 
-def _claims(store: Target, layouts: Sequence[Layout]) -> StatedExtent:
+def _claims(store: DerivedTables, layouts: Sequence[Layout]) -> StatedExtent:
     mentioned: dict[int, int] = {}
     for table in (*(each.definition.name for each in layouts), UNDECODABLE_TABLE):
         for partition, last in store.last_mentioned(table):
@@ -181,7 +181,9 @@ class _Proof:
         rows = _collected(_blocks_of(self._frame([wanted])))
         return f"{sum(digest for _, _, (_, digest) in rows) % (1 << 64):x}"
 
-    def compare(self, store: Target, layouts: Sequence[Layout], extent: Extent) -> ProofReport:
+    def compare(
+        self, store: DerivedTables, layouts: Sequence[Layout], extent: Extent
+    ) -> ProofReport:
         """Fold as far as `extent` goes; return the differences."""
         folded: dict[tuple[int, int], tuple[int, int]] = {}
         aside = _Aside(store, extent.ends)
@@ -249,7 +251,9 @@ class _Proof:
             "INSERT OR REPLACE INTO fold VALUES (?, ?, ?)", (item, key, pickle.dumps(content))
         )
 
-    def _wrong_rows(self, store: Target, index: int, layout: Layout) -> tuple[list[WrongRow], int]:
+    def _wrong_rows(
+        self, store: DerivedTables, index: int, layout: Layout
+    ) -> tuple[list[WrongRow], int]:
         """Return the first wrong rows of a table, and how many there are."""
         wrong: list[WrongRow] = []
         count = 0
@@ -506,7 +510,7 @@ def _put_aside(batches: Iterable[Any]) -> Iterator[Any]:
 class _Aside:
     """Compares the transactions put aside, batch by batch."""
 
-    def __init__(self, store: Target, ends: Mapping[PartitionId, TransactionId]) -> None:
+    def __init__(self, store: DerivedTables, ends: Mapping[PartitionId, TransactionId]) -> None:
         self._store = store
         self._ends = ends
         self._differences: list[TableDifference] = []

@@ -1,4 +1,5 @@
-"""The interface of what keeps derived tables: all that a run and a proof know of it."""
+"""The interfaces of what keeps derived tables: `DerivedTables` is all that a proof and a reader
+know, `Target` all that a run knows."""
 
 from __future__ import annotations
 
@@ -58,12 +59,8 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-class Target(Protocol):
-    """The tables of one definition with the marks of the log; a context manager.
-
-    A batch and its marks change together: after a death at any moment a later `add` of the same
-    transactions, from `marks` to `planned` if there is a plan, makes each count once.
-    """
+class DerivedTables(Protocol):
+    """The tables of one definition with the marks of the log, to be read; a context manager."""
 
     @property
     def place(self) -> str:
@@ -74,35 +71,9 @@ class Target(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
-        """Make this the target of these tables of this cluster, or make sure that it is. Raises
-        ConfigurationError: it is another's."""
-
     def definition(self) -> str | None:
         """Return the definition that the tables were made with; None: they are not made yet."""
         ...
-
-    def buckets(self) -> int | None:
-        """Return the number of buckets of each table; None: there are no buckets. Raises
-        ConfigurationError: the definition says another number."""
-        ...
-
-    def settle(self) -> None:
-        """Finish what a run has begun in `adopt` and not finished."""
-
-    def adopt(self, fresh: Self, joining: Joining) -> bool:
-        """Put the tables of `fresh`, a target of the same kind, among these, and note the new
-        definition, all or nothing. Return False: these tables have more or less of the log than
-        those by now.
-
-        Raises ConfigurationError: the decoding puts other transactions aside, or this target cannot
-        do it; CorruptionError: the log was another one; VersionConflictError: another run was
-        faster.
-        """
-        ...
-
-    def note_definition(self, before: str, after: str) -> None:
-        """Note the text of the same definition. Raises VersionConflictError: it is not `before`."""
 
     def expect(self, cluster_key: UUID, fingerprint: str | None = None) -> None:
         """Check the origin. Raises ConfigurationError."""
@@ -117,14 +88,6 @@ class Target(Protocol):
     def planned(self) -> Mapping[PartitionId, TransactionId]:
         """Return the ends of the batch that a run has begun and not finished."""
         ...
-
-    def add(self, batch: Batch) -> dict[str, TableWritten]:
-        """Commit a batch: join its rows with the present ones and set the marks, all or nothing.
-        Return what was written to each table; tables that had the batch already are left out.
-
-        Raises VersionConflictError: another run has taken in the same transactions meanwhile;
-        CorruptionError: the tables do not take it; HistoryChangedError as `batch.confirm`.
-        """
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Let everything that is read in the block be of one moment. Raises VersionConflictError:
@@ -161,6 +124,48 @@ class Target(Protocol):
         the target keeps none.
         """
         ...
+
+
+class Target(DerivedTables, Protocol):
+    """The tables of one definition with the marks of the log, to be written.
+
+    A batch and its marks change together: after a death at any moment a later `add` of the same
+    transactions, from `marks` to `planned` if there is a plan, makes each count once.
+    """
+
+    def prepare(self, cluster_key: UUID, fingerprint: str, layouts: Iterable[Layout]) -> None:
+        """Make this the target of these tables of this cluster, or make sure that it is. Raises
+        ConfigurationError: it is another's."""
+
+    def buckets(self) -> int | None:
+        """Return the number of buckets of each table; None: there are no buckets. Raises
+        ConfigurationError: the definition says another number."""
+        ...
+
+    def settle(self) -> None:
+        """Finish what a run has begun in `adopt` and not finished."""
+
+    def adopt(self, fresh: Self, joining: Joining) -> bool:
+        """Put the tables of `fresh`, a target of the same kind, among these, and note the new
+        definition, all or nothing. Return False: these tables have more or less of the log than
+        those by now.
+
+        Raises ConfigurationError: the decoding puts other transactions aside, or this target cannot
+        do it; CorruptionError: the log was another one; VersionConflictError: another run was
+        faster.
+        """
+        ...
+
+    def note_definition(self, before: str, after: str) -> None:
+        """Note the text of the same definition. Raises VersionConflictError: it is not `before`."""
+
+    def add(self, batch: Batch) -> dict[str, TableWritten]:
+        """Commit a batch: join its rows with the present ones and set the marks, all or nothing.
+        Return what was written to each table; tables that had the batch already are left out.
+
+        Raises VersionConflictError: another run has taken in the same transactions meanwhile;
+        CorruptionError: the tables do not take it; HistoryChangedError as `batch.confirm`.
+        """
 
     def tidy(self, retention_hours: int, *, delete: bool) -> list[TidiedTable]:
         """Find, and `delete`, what only versions and changes before the last hours need. Return it
