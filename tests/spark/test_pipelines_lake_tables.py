@@ -30,6 +30,7 @@ from waltz.errors import (
     VersionConflictError,
 )
 from waltz.spark.pipelines.lake_tables import LakeTables
+from waltz.spark.pipelines.table_store import TableStore
 
 Kind = type[MortalLake]
 
@@ -100,6 +101,21 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2015 .*no pipeline made"):
         kind(tmp_path / "letters", create=True)
     assert [each.name for each in (tmp_path / "letters").iterdir()] == ["one.txt"]
+
+
+def test_a_run_that_is_killed_while_it_makes_its_target_is_run_again(
+    tmp_path: Path, kind: Kind
+) -> None:
+    with kind(tmp_path / "target", create=True) as store:
+        TableStore.prepare(store, CLUSTER, "definition", ())  # and nothing that comes after it
+    with kind(tmp_path / "target", create=True, buckets=3) as store:
+        store.expect_history(restored(UUID(int=2), 4))
+        assert (store.planned(), store.buckets()) == ({}, 3)
+        with store.snapshot():
+            assert store.marks() == {}
+        store.prepare(CLUSTER, "definition", LAYOUTS)
+        store.add(batch([("k", 0, 7, 0, 0)], [ranged(0, 5)]))
+        assert contents(store) == truth([("k", 0, 7, 0, 0)])
 
 
 def test_what_was_put_aside_is_kept_next_to_the_tables(tmp_path: Path, kind: Kind) -> None:

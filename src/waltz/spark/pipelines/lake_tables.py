@@ -249,6 +249,9 @@ class LakeTables(TableStore, Generic[TableT, FileT]):
 
     def _state(self) -> LakeState:
         with self._errors_named():
+            if not self._exists(self._format.state_table) and not self.marks():
+                # A run was killed within `prepare`, after it had noted whose tables these are.
+                return LakeState(0, None, self._wanted_buckets or BUCKETS)
             return StateTable(self._database, self._format.state_table).read(self.place)
 
     def _note_plan(self, batch: Batch) -> None:
