@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -36,9 +37,11 @@ class NotServedError(Exception):
 class Frames:
     """Cuts what one connection brings into payloads."""
 
-    def __init__(self, address: Address, version: int) -> None:
+    def __init__(self, address: Address, version: int, tls: ssl.SSLContext | None) -> None:
         self.socket = socket.create_connection((address.host, address.port), SECONDS_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address.host)
         self._left = b""
         self.socket.sendall(with_versions(FRAMES["hello client"], version))
         while not (heard := self.read()):
@@ -51,6 +54,9 @@ class Frames:
         data = self.socket.recv(READ_BYTES)
         if not data:
             raise NotServedError("the server has ended the connection")
+        # What TLS has decrypted already makes no socket readable.
+        while isinstance(self.socket, ssl.SSLSocket) and (count := self.socket.pending()):
+            data += self.socket.recv(count)
         data = self._left + data
         place, found = 0, []
         while len(data) - place >= HEADER_BYTES:
@@ -89,8 +95,10 @@ class OriginalClient:
         *,
         version: int = 4,
         data: bytes | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`generations`: by partition; `data`: of its own appends, None: it only follows."""
+        """`generations`: by partition; `data`: of its own appends, None: it only follows; `tls`
+        None: it speaks without."""
         self._client_id = client_id
         self._generations = generations
         self._version = version
@@ -103,8 +111,8 @@ class OriginalClient:
         self.call_seconds: list[float] = []
         self.window_seconds: list[float] = []
         """How long each of its appends was in the window."""
-        self._stream = Frames(address, version)
-        self._calls = Frames(address, version)
+        self._stream = Frames(address, version, tls)
+        self._calls = Frames(address, version, tls)
 
     def close(self) -> None:
         self._stream.socket.close()

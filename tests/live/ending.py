@@ -68,8 +68,8 @@ async def missing_replicas(cluster: Cluster) -> list[str]:
 
 async def status_of_partitions(cluster: Cluster) -> list[dict[str, Any]]:
     """Return what `waltz status` says of each partition. Raises RuntimeError."""
-    coordinator = str(cluster.coordinator)
-    done = await asyncio.to_thread(clusters.run_waltz, "status", "--cluster", coordinator, "--json")
+    place = ("--cluster", str(cluster.coordinator), *cluster.trusted)
+    done = await asyncio.to_thread(clusters.run_waltz, "status", *place, "--json")
     if not done.stdout:
         raise RuntimeError(f"waltz status: {done.stderr}")
     found: list[dict[str, Any]] = json.loads(done.stdout)["partitions"]

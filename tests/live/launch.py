@@ -239,6 +239,8 @@ class Cluster:
         self.storages: dict[str, Process] = {}
         self.servers: dict[str, Process] = {}
         self.clients: dict[str, Process] = {}
+        self.trusted: tuple[str, ...] = ()
+        """Options with which a command speaks to the servers, if they speak TLS."""
         self._program = program
 
     @property

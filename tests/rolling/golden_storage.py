@@ -15,6 +15,7 @@ import argparse
 import os
 import signal
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -297,7 +298,13 @@ class GoldenStorage:
         if said != self._opening:
             raise ConnectionError("cluster key or number of partitions differ")
 
-    def serve(self, address: str, hello: str, answer: Callable[[bytes], bytes]) -> None:
+    def serve(
+        self,
+        address: str,
+        hello: str,
+        answer: Callable[[bytes], bytes],
+        tls: ssl.SSLContext | None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         listening = socket.create_server((host, int(port)))
 
@@ -305,7 +312,7 @@ class GoldenStorage:
             while True:
                 connection, _ = listening.accept()
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                talking = (connection, FRAMES[hello], answer)
+                talking = (connection, FRAMES[hello], answer, tls)
                 threading.Thread(target=talk, args=talking, daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
@@ -322,9 +329,15 @@ def exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(found)
 
 
-def talk(connection: socket.socket, hello: bytes, answer: Callable[[bytes], bytes]) -> None:
-    with connection:
+def talk(
+    plain: socket.socket,
+    hello: bytes,
+    answer: Callable[[bytes], bytes],
+    tls: ssl.SSLContext | None,
+) -> None:
+    with plain:
         try:
+            connection = plain if tls is None else tls.wrap_socket(plain, server_side=True)
             connection.sendall(hello)
             while True:
                 header = exactly(connection, HEADER_BYTES)
@@ -345,10 +358,17 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     for option in ("--directory", "--address", "--admin-address"):
         parser.add_argument(option, required=True)
+    for option in ("--tls-ca", "--tls-cert"):
+        parser.add_argument(option)
     given, _ = parser.parse_known_args(arguments)
+    tls = None
+    if given.tls_cert is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=given.tls_ca)
+        tls.load_cert_chain(given.tls_cert)
+        tls.verify_mode = ssl.CERT_REQUIRED
     node = GoldenStorage(Path(given.directory))
-    node.serve(given.address, "hello Waltz Storage Server", node.answer_data)
-    node.serve(given.admin_address, "hello Waltz Storage Admin Server", node.answer_admin)
+    node.serve(given.address, "hello Waltz Storage Server", node.answer_data, tls)
+    node.serve(given.admin_address, "hello Waltz Storage Admin Server", node.answer_admin, tls)
     # Whatever was answered is synced; there is nothing to do in the end.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print("ready", flush=True)

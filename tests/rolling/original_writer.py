@@ -1,5 +1,6 @@
 """A client of the Java original that writes down what it was told, as `writer.py` does for ours:
-`python -m tests.rolling.original_writer CLUSTER JOURNAL NAME VERSION`.
+`python -m tests.rolling.original_writer CLUSTER JOURNAL NAME VERSION [OPTIONS]`; the options, for
+TLS, are `--tls-ca FILE --tls-cert FILE`.
 
 One client of tests/interop per partition: the original's frames, two connections, a window of five
 appends. An append is acknowledged when the feed brings it back. Its journal names requests in place
@@ -9,11 +10,13 @@ of numbers. The original learns from ZooKeeper where a partition is; this one as
 from __future__ import annotations
 
 import json
+import ssl
 import struct
 import subprocess
 import sys
 import threading
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,10 +46,20 @@ class WritingClient(OriginalClient):
         self.journal.note("=", number, request_id.hex(), transaction_id)
 
 
-def served(cluster: str) -> dict[int, tuple[Address, int]]:
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster's address, and the options and the context with which its servers are reached."""
+
+    address: str
+    options: tuple[str, ...]
+    tls: ssl.SSLContext | None
+
+
+def served(cluster: Cluster) -> dict[int, tuple[Address, int]]:
     """Return the server and the generation of each partition that has a server."""
+    place = ("--cluster", cluster.address, *cluster.options)
     done = subprocess.run(
-        [sys.executable, "-m", "waltz.cli.main", "status", "--cluster", cluster, "--json"],
+        [sys.executable, "-m", "waltz.cli.main", "status", *place, "--json"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -63,7 +76,7 @@ def served(cluster: str) -> dict[int, tuple[Address, int]]:
 
 
 def write(
-    cluster: str,
+    cluster: Cluster,
     journal: Journal,
     partition: int,
     client_id: int,
@@ -83,7 +96,12 @@ def write(
         client = None
         try:
             client = WritingClient(
-                address, client_id, {partition: generation}, version=version, data=DATA
+                address,
+                client_id,
+                {partition: generation},
+                version=version,
+                data=DATA,
+                tls=cluster.tls,
             )
             client.journal = journal
             client.sequence = sequence
@@ -103,9 +121,15 @@ def write(
                 client.close()
 
 
-def main(cluster: str, path: str, name: str, version: str) -> None:
+def main(address: str, path: str, name: str, version: str, *options: str) -> None:
     end_with_any_thread()
     end = threading.Event()
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    tls = None
+    if given:
+        tls = ssl.create_default_context(cafile=given["--tls-ca"])
+        tls.load_cert_chain(given["--tls-cert"])
+    cluster = Cluster(address, options, tls)
     first = CLIENT_IDS_FROM + 100 * int(name.rpartition("-")[2])
     with Path(path).open("w") as file:
         journal = Journal(file)

@@ -14,12 +14,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 from tests.live.ending import missing_replicas
-from tests.live.launch import WALTZ, Cluster, Process, free_addresses
+from tests.live.launch import HOST, WALTZ, Cluster, Process, free_addresses
 from tests.rolling.accounts import (
     Account,
     acknowledged,
@@ -28,9 +29,14 @@ from tests.rolling.accounts import (
     read_account,
     read_replicas,
 )
+from tests.zookeepers import new_zookeeper
+from waltz.cli.certificate_directory import CertificateDirectory
 from waltz.cluster.cluster_shell import StorageEntry, create_cluster
 from waltz.cluster.paths import root_at
+from waltz.system.certificates import Identity
 from waltz.system.real_host import real_host
+from waltz.system.zookeeper_process import ZooKeeperProcess
+from waltz.types import Address, ZooKeeperAddress
 
 WRITER: Final = "tests.rolling.writer"
 STEP_SECONDS_MAX: Final = 120.0
@@ -67,19 +73,33 @@ class Road:
         servers: int,
         partitions: int,
         cluster_key: UUID,
+        has_zookeeper: bool = False,
+        speaks_tls: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
+        """`has_zookeeper`: the coordinator is a ZooKeeper, else it is ours. `speaks_tls`: servers,
+        storage nodes and clients do, with one certificate; ours as a coordinator does not."""
+        assert has_zookeeper or not speaks_tls
         self.directory = directory
         self.journals = directory / "journals"
         self.journals.mkdir(parents=True)
         self.partitions = partitions
         addresses = free_addresses(1 + servers + 2 * self.STORAGES)
         place = next(addresses)
-        self.cluster = Cluster(directory / "cluster", place)
-        self._coordinator = self.cluster.add(
-            *("coordinator", "tests.states.node", "coordinator"),
-            *(str(directory / "coordinator.json"), str(place)),
+        self.cluster = Cluster(
+            directory / "cluster",
+            ZooKeeperAddress((place,), "/road", None) if has_zookeeper else place,
         )
+        self._coordinator = (
+            self._zookeeper(place)
+            if has_zookeeper
+            else self.cluster.add(
+                *("coordinator", "tests.states.node", "coordinator"),
+                *(str(directory / "coordinator.json"), str(place)),
+            )
+        )
+        if speaks_tls:
+            self.cluster.trusted = options_of_a_certificate(directory / "tls")
         self._entries = {
             f"storage-{number}": StorageEntry(next(addresses), next(addresses))
             for number in range(1, self.STORAGES + 1)
@@ -138,6 +158,10 @@ class Road:
         await self.cluster.close()
         await self._coordinator.kill()
 
+    def _zookeeper(self, place: Address) -> ZooKeeperProcess:
+        log = self.cluster.logs / "zookeeper.log"
+        return new_zookeeper(self.cluster.directory / "zookeeper", place, log=log)
+
     # Steps
 
     async def replace(self, name: str, manner: Manner) -> None:
@@ -158,6 +182,12 @@ class Road:
         await self._start_writer(manner)
         await self._stop_writer(before)
         await self.step_is_over(f"the client is played by {manner.name}")
+
+    async def crash_coordinator(self) -> None:
+        """Kill the coordinator, start it again on its files, and return once the step is over."""
+        await self._coordinator.kill()
+        await self._coordinator.start()
+        await self.step_is_over("the coordinator was killed, and is there again")
 
     async def step_is_over(self, step: str) -> None:
         """Return once each partition has taken appends after the step, and every replica holds
@@ -253,6 +283,7 @@ class Road:
 
     def _arguments(self, name: str) -> Iterator[str]:
         yield from ("--coordinator", str(self.cluster.coordinator))
+        yield from self.cluster.trusted
         if name in self._servers:
             yield from ("--address", str(self._servers[name]))
             return
@@ -265,11 +296,23 @@ class Road:
         name = f"{manner.name}-{next(self._generations)}"
         journal = self.journals / f"{name}.txt"
         place = str(self.cluster.coordinator)
-        command = (manner.writer, place, str(journal), name, *manner.writer_arguments)
+        own = (*manner.writer_arguments, *self.cluster.trusted)
+        command = (manner.writer, place, str(journal), name, *own)
         process = self.cluster.add(name, *command, python=manner.python)
         self.cluster.clients[name] = process
         self.accounts[name] = manner.by_request
         await process.start()
+
+
+def options_of_a_certificate(directory: Path) -> tuple[str, ...]:
+    """Make a CA and a certificate for every process; return the options that name their files."""
+    certificates = CertificateDirectory(directory)
+    now = datetime.now(UTC)
+    certificates.create("road", now=now, days=2)
+    node = Identity("node", (HOST,), "spiffe://road/node", accepts=True)
+    certificates.issue(node, now=now, days=1)
+    trusted, own = certificates.authorities, certificates.file_of("node")
+    return ("--tls-ca", str(trusted), "--tls-cert", str(own))
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""A client that appends and writes down what it was told: `writer CLUSTER JOURNAL NAME`.
+"""A client that appends and writes down what it was told:
+`writer CLUSTER JOURNAL NAME [--tls-ca FILE --tls-cert FILE]`.
 
 A module that imports the public names of Waltz and nothing of the tests, so that it runs
 under the release that is installed where its Python is. One thread per partition appends one
@@ -67,10 +68,17 @@ def end_with_any_thread() -> None:
     threading.excepthook = show_and_end
 
 
-def main(cluster: str, path: str, name: str) -> None:
+def main(cluster: str, path: str, name: str, *options: str) -> None:
     end_with_any_thread()
     end = threading.Event()
-    with Path(path).open("w") as file, waltz.open_client(cluster, waltz.NoCallbacks()) as client:
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    tls = None
+    if given:
+        tls = waltz.TlsSettings(certificate=given["--tls-cert"], authorities=given["--tls-ca"])
+    with (
+        Path(path).open("w") as file,
+        waltz.open_client(cluster, waltz.NoCallbacks(), tls=tls) as client,
+    ):
         journal = Journal(file)
         threads = [
             threading.Thread(target=write, args=(client, journal, name, partition, end))
