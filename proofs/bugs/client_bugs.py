@@ -269,7 +269,7 @@ CLIENT_BUGS: Final = (
         patches=(Patch(ClientPartition, "_see_to_client_id", _giving_up_what_is_undecided),),
         workloads=("append", "bulk"),
         plans=("none", "slow_links"),
-        caught=Scene(23, "bulk", "none"),
+        caught=Scene(130, "bulk", "none"),
     ),
     Bug(
         name="a call that waits looks at a mark that moves after those that wait were told",

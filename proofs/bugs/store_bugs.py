@@ -122,7 +122,7 @@ STORE_BUGS: Final = (
         patches=_as_in_the_model("replicas that lost their disk are taken for empty"),
         workloads=("append", "bank"),
         plans=("lost_disk",),
-        caught=Scene(166, "append", "lost_disk"),
+        caught=Scene(298, "append", "lost_disk"),
     ),
     Bug(
         name="a disk replaced by an empty one votes",
