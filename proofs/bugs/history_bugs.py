@@ -82,6 +82,6 @@ HISTORY_BUGS: Final[tuple[Bug, ...]] = (
         patches=(Patch(CoordinatorSource, "_kept_histories", _going_on),),
         workloads=("archived",),
         plans=("server_crash", "outlived_tails"),
-        caught=Scene(145, "archived", "outlived_tails"),
+        caught=Scene(174, "archived", "server_crash"),
     ),
 )
