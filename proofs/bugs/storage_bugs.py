@@ -124,10 +124,6 @@ def _writing_unsynced(_: Callable[..., None]) -> Callable[..., None]:
     return lambda self, offset, data: self._file.write_at(offset, data)
 
 
-def _finding_nothing(_: Callable[..., bool]) -> Callable[..., bool]:
-    return lambda *_, **__: False
-
-
 def _knowing_of_nothing_durable(_: Callable[..., Any]) -> Callable[..., Any]:
     return lambda home, data, trust, lost_count: data.first_transaction_id
 
@@ -230,14 +226,6 @@ STORAGE_BUGS: Final = (
         workloads=("append", "bank"),
         plans=("bit_flips",),
         caught=Scene(13, "bank", "bit_flips"),
-    ),
-    Bug(
-        name="records behind damage at the end of the log are forgotten",
-        breaks="I1 durability",
-        patches=(Patch(recovery, "may_have_record", _finding_nothing),),
-        workloads=("bank", "transfers", "explained"),
-        plans=("bit_flips",),
-        caught=Scene(730095, "explained", "bit_flips"),
     ),
     Bug(
         name="a damaged replica votes",
