@@ -91,14 +91,14 @@ def states_after(
 
 
 class Recovery:
-    """What the replicas of a session share until it is open, and those that come later; the
-    session's lock guards it."""
+    """The recovery of one session: what its replicas tell each other, those too that come once the
+    session is open. The session's lock guards all of it."""
 
     def __init__(self, session: StoreSession, states: States) -> None:
         self._session = session
         self._changed = session.changed
         self.states = states
-        """As the metadata has them now."""
+        """The replicas' states in the partition's metadata of now."""
         self._last = states
         self._least_vote = float("inf")
         self._marks: dict[str, int] = {}

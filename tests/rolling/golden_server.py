@@ -48,12 +48,12 @@ FEED_MIN: Final = 100
 """Transactions that a feed request brings at least before the feed is suspended."""
 HEADERS_MAX: Final = 64
 END_SECONDS_MAX: Final = 10.0
-"""A ZooKeeper that is away is waited for no longer when the server is told to end."""
+"""Seconds that a server which was told to end waits for a ZooKeeper that is away."""
 LOOK_SECONDS: Final = 1.0
-"""A feed looks this often whether its connection is still there."""
+"""Seconds after which a feed without news looks whether its connection is still there."""
 
 HEAD_BYTES: Final = 17
-"""Of a payload: its type and a request ID."""
+"""Bytes of a message before its fields: its type and its request ID."""
 READY, NOT_READY, AHEAD = 0, 1, 2
 MOUNT, APPEND, FEED, DATA, FLUSH, MARK = 0, 2, 3, 6, 8, 11
 STORAGES, PARTITIONS, HEALTH = 13, 15, 21
@@ -244,9 +244,9 @@ class Client:
         self._server = server
         self._link = link
         self.client_id: int | None = None
-        """Of the first message."""
+        """The client ID in the connection's first message."""
         self.sequence: int | None = None
-        """Of the first mount."""
+        """The connection's sequence number, from its first mount request."""
         self.is_ended = False
 
     def serve(self) -> None:

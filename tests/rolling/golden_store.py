@@ -101,7 +101,7 @@ class Replica:
         self.next_id = -1
         self.reads = 0
         self.last_session = self.low_water_mark = -1
-        """As the storage node has persisted them."""
+        """The session and the mark that the storage node has persisted."""
         self._session = session
         self._changed = session.changed
         self._held: Batch | None = None
@@ -259,7 +259,8 @@ class StoreSession:
         self._writer.start()
 
     def note_open(self, mark: int) -> None:
-        """The metadata says so, with the session's lock held."""
+        """Note that the metadata has the session's replicas: the session is open at `mark`. The
+        caller holds the session's lock."""
         if not self.is_open:
             self.is_open = True
             self._low_water_mark, self.next_id = mark, mark + 1
@@ -277,7 +278,7 @@ class StoreSession:
             raise SessionClosedError
 
     def rest(self, seconds: float) -> None:
-        """Raises SessionClosedError: meanwhile."""
+        """Wait. Raises SessionClosedError: the session was closed meanwhile."""
         with self.changed:
             self.changed.wait_for(lambda: self.is_closed, seconds)
             self.check()

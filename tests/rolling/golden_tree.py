@@ -21,7 +21,7 @@ UNRESOLVED: Final = -(2**63)
 """The closing high-water mark of a replica that takes part."""
 
 SESSION_SECONDS: Final = 10.0
-"""Of a cluster's address that does not say otherwise."""
+"""Seconds until a session in ZooKeeper ends, if the cluster's address says no other number."""
 
 RETRY_SECONDS: Final = 0.3
 LOOK_SECONDS: Final = 0.02
@@ -125,8 +125,8 @@ def assign(
 ) -> Assignment:
     """Return the assignment of the dynamic policy; `servers`: partitions preferred by each.
 
-    A server that prefers as many as it would get uses up a surplus partition: so does the
-    original, and comes to no end then. Raises IncompleteError.
+    As in the original, a server whose preferred partitions are all that it would be given uses up
+    a surplus partition that it is not given. Raises IncompleteError: so a partition has no server.
     """
     owners = {
         partition: (generation, server)
