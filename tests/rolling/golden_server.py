@@ -30,7 +30,7 @@ from typing import Final
 
 from tests.interop.conversation import FRAMES, HEADER_BYTES, patched
 from tests.rolling.golden_link import HEADER, Link, RefusedError, Storages
-from tests.rolling.golden_storage import framed
+from tests.rolling.golden_storage import accepting_tls, framed
 from tests.rolling.golden_store import (
     NotFoundError,
     PartitionClosedError,
@@ -490,16 +490,14 @@ def say(words: str) -> None:
     print(f"{at}.{int(now * 1000) % 1000:03d} {words}", file=sys.stderr, flush=True)
 
 
-def contexts(given: argparse.Namespace) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    """Return the TLS for clients and for storage nodes; each side shows the certificate."""
+def connecting_tls(given: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the TLS towards storage nodes, to which the certificate is shown; None: no
+    certificate is given."""
     if given.tls_cert is None:
-        return None, None
-    outside = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=given.tls_ca)
-    outside.verify_mode = ssl.CERT_REQUIRED
-    inside = ssl.create_default_context(cafile=given.tls_ca)
-    for each in (outside, inside):
-        each.load_cert_chain(given.tls_cert)
-    return outside, inside
+        return None
+    found = ssl.create_default_context(cafile=given.tls_ca)
+    found.load_cert_chain(given.tls_cert)
+    return found
 
 
 class Ending:
@@ -538,15 +536,14 @@ def main(arguments: list[str]) -> None:
     for option in ("--tls-ca", "--tls-cert"):
         parser.add_argument(option)
     given, _ = parser.parse_known_args(arguments)
-    outside, inside = contexts(given)
     host, _, port = given.address.rpartition(":")
     tree = Tree(given.coordinator)
     tree.start()
     ending = Ending()
-    server = GoldenServer(tree, inside, say)
+    server = GoldenServer(tree, connecting_tls(given), say)
     # The original registers before it listens.
     member = Member(tree, host, int(port), server.adopt, say)
-    server.listen(host, int(port), outside)
+    server.listen(host, int(port), accepting_tls(given))
     print("ready", flush=True)
     ending.wait()
     say("told to end")

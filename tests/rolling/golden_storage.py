@@ -352,6 +352,17 @@ def talk(
             return
 
 
+def accepting_tls(given: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the TLS for peers that connect, each of which has to show a certificate; None: no
+    certificate is given."""
+    if given.tls_cert is None:
+        return None
+    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=given.tls_ca)
+    found.load_cert_chain(given.tls_cert)
+    found.verify_mode = ssl.CERT_REQUIRED
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """Serve a directory until standard input ends; options that the original has not are passed
     over."""
@@ -361,11 +372,7 @@ def main(arguments: list[str]) -> None:
     for option in ("--tls-ca", "--tls-cert"):
         parser.add_argument(option)
     given, _ = parser.parse_known_args(arguments)
-    tls = None
-    if given.tls_cert is not None:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=given.tls_ca)
-        tls.load_cert_chain(given.tls_cert)
-        tls.verify_mode = ssl.CERT_REQUIRED
+    tls = accepting_tls(given)
     node = GoldenStorage(Path(given.directory))
     node.serve(given.address, "hello Waltz Storage Server", node.answer_data, tls)
     node.serve(given.admin_address, "hello Waltz Storage Admin Server", node.answer_admin, tls)
