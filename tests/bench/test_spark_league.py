@@ -61,6 +61,16 @@ def test_the_section_has_the_round_in_the_middle_and_each_round_s_ratio() -> Non
     assert "trial figures" in page
 
 
+def test_a_long_run_tells_its_first_rounds_from_its_last() -> None:
+    kafka = [(1.0, spent, 0.0) for spent in (9.0, 4.0, 5.0, 3.0, 2.0, 1.0, 8.0)]
+    page = spark_table({**figures(Kafka=kafka, Waltz=[(1.0, 1.0, 0.0)] * 7), "rounds": 7})
+    assert (
+        "| core-second, first 3 rounds | core-second, last 3 rounds |\n|---|---:|---:|---:|---:|\n"
+        in page
+    )
+    assert "| batch, 128 B | 4.00 (1.00 to 9.00) | 1.00 (1.00 to 1.00) | 5.00 | 2.00 |" in page
+
+
 def test_the_order_is_that_of_rows_per_core_second() -> None:
     page = spark_table(figures(Waltz=[(1.0, 2.0, 2.0)], Parquet=[(9.0, 3.0, 0.0)]))
     assert page.index("| Parquet | 111 | 333 |") < page.index("| Waltz | 1,000 | 250 |")
