@@ -245,6 +245,8 @@ MEANINGS: Final[dict[str, str]] = {
     "server_started": "The server has joined the cluster.",
     "server_stopped": "The server has left the cluster.",
     "session_refused": "A server's store session is an old one, and was refused.",
+    "sink_notes_left": "The notes of a write without `writeId` that has ended could not all be"
+    " deleted; nothing needs them.",
     "space_low": "Free space is below twice the minimum.",
     "space_ok": "There is enough free space again.",
     "space_short": "Appends are refused for want of space.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +22,7 @@ from waltz import (
     WaltzClientCallbacks,
 )
 from waltz.errors import ConfigurationError, HistoryChangedError, VersionConflictError
-from waltz.spark.sink import SinkAccess, TaskRows, expect_all_tasks, write_rows
+from waltz.spark.sink import SinkAccess, TaskRows, end_once, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress
 from waltz.testing import Faults, InMemoryCluster
 
@@ -196,6 +197,47 @@ def test_fewer_tasks_than_before_are_an_error(cluster: InMemoryCluster) -> None:
         expect_all_tasks(access, identity(), 2)
     write_rows(access, identity(1), [batch_of(ROWS[:1])])
     expect_all_tasks(access, identity(1), 1)
+
+
+ONCE = TaskIdentity("once-1", 0, 0, "run", is_once=True)
+
+
+def noted(cluster: InMemoryCluster) -> list[bytes | None]:
+    """The notes of a write without a name: of its tasks, and of the first."""
+    with cluster.open_notes() as notes:
+        return [notes.read(ONCE.tasks_note), notes.read(ONCE.note)]
+
+
+def test_an_attempt_that_begins_after_a_write_without_a_name_is_over_adds_nothing(
+    cluster: InMemoryCluster,
+) -> None:
+    access = InMemoryAccess(cluster).access.bound(once=ONCE)
+    write_rows(access, ONCE, batches_of(ROWS))
+    end_once(access, ONCE)
+    assert noted(cluster) == [None, None]
+    with pytest.raises(ConfigurationError, match=r"^WALTZ-2011 task 0 .*: the write is over"):
+        write_rows(access, ONCE, batches_of(ROWS))
+    assert Counter(log_of(cluster)) == Counter(ROWS)
+    assert noted(cluster) == [None, None]
+
+
+@pytest.mark.parametrize("begun", [1, 15, 40])
+def test_an_attempt_whose_write_without_a_name_is_over_meanwhile_adds_nothing(
+    cluster: InMemoryCluster, begun: int
+) -> None:
+    access = InMemoryAccess(cluster).access.bound(once=ONCE)
+
+    def overtaken() -> Iterator[Any]:
+        yield batch_of(ROWS[:begun])
+        write_rows(access, ONCE, batches_of(ROWS))
+        end_once(access, ONCE)
+        yield from batches_of(ROWS[begun:])
+
+    # It may have seen the others' rows in the log while their notes were there, or not.
+    with suppress(ConfigurationError):
+        write_rows(access, ONCE, overtaken())
+    assert Counter(log_of(cluster)) == Counter(ROWS)
+    assert noted(cluster) == [None, None]
 
 
 def test_no_rows_need_no_client(cluster: InMemoryCluster) -> None:

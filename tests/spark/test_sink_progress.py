@@ -13,6 +13,7 @@ from waltz.spark.sink_progress import (
     refused,
     tasks_beyond,
     with_task,
+    without_tasks,
 )
 from waltz.types import ClientId, PartitionId, TransactionId
 
@@ -67,6 +68,14 @@ def test_the_tasks_of_the_newest_batch_are_known() -> None:
         with_task(note, TaskIdentity("a", 4, 0, ""))
     with pytest.raises(CorruptionError, match=r"^WALTZ-2012 "):
         tasks_beyond(b"[]", 0, 0)
+
+
+def test_the_tasks_of_a_write_without_a_name_need_the_note_that_it_began_with() -> None:
+    once = TaskIdentity("once-1", 0, 2, "run", is_once=True)
+    assert with_task(None, once) == with_task(b"", once) == b""
+    begun = without_tasks(once)
+    assert tasks_beyond(begun, 0, 0) == []
+    assert tasks_beyond(with_task(begun, once), 0, 0) == [2]
 
 
 def test_tasks_have_notes_of_their_own_whatever_the_write_is_called() -> None:

@@ -106,6 +106,11 @@ def test_only_named_writes_are_remembered(spark: SparkSession, cluster: str) -> 
     assert "spark-kept%2Ffor%20ever-0" in before
     frame.write.format("waltz").mode("append").option("cluster", cluster).save()
     assert noted(cluster) == before
+    # The row without data fails after others are in the log.
+    failing = spark.range(0, 4, 1, 2).selectExpr("0 partition", "if(id = 3, null, 'x') data")
+    with pytest.raises(PythonException, match="WALTZ-1008"):
+        failing.write.format("waltz").mode("append").option("cluster", cluster).save()
+    assert noted(cluster) == before
 
 
 def test_a_stream_is_appended_and_a_batch_that_runs_again_adds_nothing(

@@ -29,10 +29,12 @@ from waltz.spark.sink_progress import (
     TaskIdentity,
     TaskProgress,
     current,
+    ended,
     join,
     refused,
     tasks_beyond,
     with_task,
+    without_tasks,
 )
 from waltz.spark.sink_rows import (
     SinkColumns,
@@ -84,17 +86,20 @@ class SinkAccess:
     open_client: OpenClient = waltz.open_client
     open_notes: OpenNotes = waltz.open_notes
 
-    def bound(self, checkpoint: str | None = None) -> SinkAccess:
+    def bound(self, checkpoint: str | None = None, once: TaskIdentity | None = None) -> SinkAccess:
         """Return access to the log that answers now, and to no other; asked once per write or
-        batch, before any task. `checkpoint` is a stream's, as Spark's option has it.
+        batch, before any task. `checkpoint` is a stream's, as Spark's option has it; `once` is any
+        task of a write without a name, which begins.
 
         Raises HistoryChangedError: it is not the cluster of `cluster_key`, or not the log of the
         checkpoint; ConfigurationError; as `open_notes`.
         """
         with self.open_notes(self.cluster, tls=self.tls) as notes:
             histories = notes.read_histories()
-        found = WrittenLog(histories.cluster_key, later_history(histories))
-        self.expect(lambda: found.cluster_key)
+            found = WrittenLog(histories.cluster_key, later_history(histories))
+            self.expect(lambda: found.cluster_key)
+            if once is not None:
+                _open_tasks(notes, once)
         kept = None if checkpoint is None else SinkCheckpoint.at(checkpoint)
         if kept is not None:
             kept.bind(found, self.cluster)
@@ -179,6 +184,22 @@ def expect_all_tasks(access: SinkAccess, identity: TaskIdentity, task_count: int
         )
 
 
+def end_once(access: SinkAccess, identity: TaskIdentity) -> None:
+    """Delete the notes of a write without a name that has ended; `identity` is any of its tasks.
+    Later attempts find that the write is over, and write nothing. Raises CoordinatorLostError."""
+    with access.open_notes(access.cluster, tls=access.tls) as notes:
+        tasks = _open_tasks(notes, identity)
+        notes.remove(identity.tasks_note)
+        for task in tasks_beyond(tasks, identity.batch, 0):
+            notes.remove(replace(identity, task=task).note)
+
+
+def _open_tasks(notes: ClusterNotes, identity: TaskIdentity) -> bytes:
+    """Return the note of a write's tasks as it is now, and make it if there is none: a read might
+    return an earlier state."""
+    return notes.change(identity.tasks_note, lambda data: data or without_tasks(identity))
+
+
 def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     if first is not None:
         yield first
@@ -203,16 +224,22 @@ class _Task:
         client, state = self._client, self.state
         marks = self._marks()
         identity = self._identity
-        state.notes.change(identity.tasks_note, lambda data: with_task(data, identity))
 
         def joined(data: bytes | None) -> bytes:
             # A change that may or may not have been made is repeated.
-            found = current(data, self._identity)
+            found = current(data, identity)
             if data is not None and found is not None and client.client_id in found.clients:
                 return data
-            return join(data, self._identity, client.client_id, marks)
+            return join(data, identity, client.client_id, marks)
 
-        progress = TaskProgress.decode(state.notes.change(self._identity.note, joined))
+        progress = TaskProgress.decode(state.notes.change(identity.note, joined))
+        # After it has joined: a write without a name that ends deletes the note of the tasks first,
+        # so an attempt that still finds that note has joined those who wrote before.
+        # Not found by a read, which might return an earlier state: the note is made if it is gone.
+        if not state.notes.change(identity.tasks_note, lambda data: with_task(data, identity)):
+            state.notes.remove(identity.tasks_note)
+            state.notes.remove(identity.note)
+            raise ended(identity)
         state.begin(client.client_id, progress)
         self._is_first = len(progress.clients) == 1
         if not self._is_first:

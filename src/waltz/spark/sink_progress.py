@@ -9,7 +9,7 @@ the same task wrote it. Pure: no connection.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
@@ -30,12 +30,16 @@ class TaskIdentity:
     batch     the number of the batch; it begins after all earlier ones of the sink are in the log.
     task      Spark's number of the task: the rows of the same number are the same each time.
     run       differs from start to start of the query or the write.
+    is_once   whether the write has no name. Its notes are deleted when it ends, so that an attempt
+              without the note of the tasks, which the driver has made, is one of a write that is
+              over.
     """
 
     write_id: str
     batch: int
     task: int
     run: str
+    is_once: bool = False
 
     @property
     def note(self) -> str:
@@ -117,15 +121,27 @@ def join(
     return replace(found, clients=(*found.clients, client_id), refusal=None).encode()
 
 
+def without_tasks(identity: TaskIdentity) -> bytes:
+    """Return the note of a batch's tasks before the first one."""
+    return _tasks_note(identity, ())
+
+
 def with_task(data: bytes | None, identity: TaskIdentity) -> bytes:
-    """Return the note of a batch's tasks with this one. Raises as `current`."""
+    """Return the note of a batch's tasks with this one; an empty one for a write without a name
+    that is over. Raises as `current`."""
+    if identity.is_once and not data:
+        return b""
     if data is not None:
         _check_not_restored(data, identity)
     batch, tasks = _tasks(data)
     if batch > identity.batch:
         raise _over(identity, batch)
     known = tasks if batch == identity.batch else frozenset()
-    found = {"format": FORMAT, "batch": identity.batch, "tasks": sorted({*known, identity.task})}
+    return _tasks_note(identity, {*known, identity.task})
+
+
+def _tasks_note(identity: TaskIdentity, tasks: Iterable[int]) -> bytes:
+    found = {"format": FORMAT, "batch": identity.batch, "tasks": sorted(tasks)}
     return json.dumps(found).encode()
 
 
@@ -178,11 +194,26 @@ def _over(identity: TaskIdentity, batch: int) -> ConfigurationError:
     )
 
 
+def ended(identity: TaskIdentity) -> ConfigurationError:
+    """Return the error of an attempt whose write is over."""
+    return ConfigurationError(
+        f"{LATER_BATCH} {identity}: the write is over, so this attempt is an old one; it writes"
+        " nothing more"
+    )
+
+
 def refused(data: bytes | None, identity: TaskIdentity, text: str) -> bytes:
-    """Return the note once a lock was refused. Raises as `current`."""
+    """Return the note once a lock was refused. Raises as `joined`."""
+    return replace(joined(data, identity), refusal=(identity.run, text)).encode()
+
+
+def joined(data: bytes | None, identity: TaskIdentity) -> TaskProgress:
+    """Return the progress of this batch, which this attempt has joined. Raises as `current`;
+    ConfigurationError: the note is gone, for the write is over."""
     found = current(data, identity)
-    assert found is not None, "this attempt has joined"
-    return replace(found, refusal=(identity.run, text)).encode()
+    if found is None:
+        raise ended(identity)
+    return found
 
 
 def current(data: bytes | None, identity: TaskIdentity) -> TaskProgress | None:

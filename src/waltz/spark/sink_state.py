@@ -28,7 +28,7 @@ from waltz import (
 )
 from waltz.errors import ConfigurationError, UnavailableError, VersionConflictError
 from waltz.spark.codes import LOCK_REFUSED, UNAVAILABLE
-from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current
+from waltz.spark.sink_progress import TaskIdentity, TaskProgress, joined
 from waltz.spark.sink_rows import SinkRow, content_digest
 from waltz.types import ClientId, PartitionId, TransactionId
 
@@ -258,13 +258,11 @@ def joined_clients(notes: ClusterNotes, identity: TaskIdentity) -> tuple[ClientI
     """Return the clients of all attempts that have joined until now.
 
     Through a change that changes nothing: a read might return an earlier state. Raises as
-    `sink_progress.current`.
+    `sink_progress.joined`.
     """
 
     def same(data: bytes | None) -> bytes:
-        found = current(data, identity)
-        assert found is not None, "this attempt has joined"
-        return found.encode()
+        return joined(data, identity).encode()
 
     return TaskProgress.decode(notes.change(identity.note, same)).clients
 

@@ -7,8 +7,9 @@ tasks have a copy.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 from uuid import uuid4
 
@@ -19,10 +20,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from waltz.spark.sink import SinkAccess, TaskRows, expect_all_tasks, write_rows
+from waltz.errors import WaltzError
+from waltz.spark.sink import SinkAccess, TaskRows, end_once, expect_all_tasks, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.spark.spark_options import SinkOptions
 from waltz.spark.tasks import coded_errors
+
+log = logging.getLogger(__name__)
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -43,14 +47,13 @@ class WaltzWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         """Called on the driver. Raises as `SinkAccess.bound`."""
-        self._access = _bound(options)
-        self._is_named = options.write_id is not None
-        self._write_id = options.write_id or f"once-{uuid4().hex}"
-        self._batch = options.batch
-        self._run = uuid4().hex
+        is_once = options.write_id is None
+        write_id = options.write_id or f"once-{uuid4().hex}"
+        self._first = TaskIdentity(write_id, options.batch, 0, uuid4().hex, is_once)
+        self._access = _bound(options, self._first if is_once else None)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        identity = TaskIdentity(self._write_id, self._batch, _task_number(), self._run)
+        identity = replace(self._first, task=_task_number())
         with coded_errors(self._access.cluster):
             return TaskWritten(identity, write_rows(self._access, identity, iterator))
 
@@ -60,17 +63,23 @@ class WaltzWriter(DataSourceArrowWriter):
 
         Raises ConfigurationError: an earlier write of this name had more tasks.
         """
-        written = cast(Sequence[TaskWritten], messages)
-        if self._is_named:
-            _expect_all_tasks(self._access, written)
-            return
-        with (
-            coded_errors(self._access.cluster),
-            self._access.open_notes(self._access.cluster, tls=self._access.tls) as notes,
-        ):
-            for message in written:
-                notes.remove(message.identity.note)
-                notes.remove(message.identity.tasks_note)
+        if self._first.is_once:
+            self._forget()
+        else:
+            _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Give the write up, of which rows may be in the log. The notes of one without a name are
+        deleted: nobody writes under its ID again."""
+        if self._first.is_once:
+            self._forget()
+
+    def _forget(self) -> None:
+        try:
+            end_once(self._access, self._first)
+        except WaltzError as error:
+            # Whatever notes are left, the write is what it is, and must not be told as failed.
+            log.warning("sink_notes_left write=%s reason=%s", self._first.write_id, error)
 
 
 class WaltzStreamWriter(DataSourceStreamArrowWriter):
@@ -99,10 +108,10 @@ class WaltzStreamWriter(DataSourceStreamArrowWriter):
         _expect_all_tasks(self._access, cast(Sequence[TaskWritten], messages))
 
 
-def _bound(options: SinkOptions) -> SinkAccess:
+def _bound(options: SinkOptions, once: TaskIdentity | None = None) -> SinkAccess:
     with coded_errors(options.cluster):
         access = SinkAccess(options.cluster, options.tls, options.cluster_key)
-        return access.bound(options.checkpoint)
+        return access.bound(options.checkpoint, once)
 
 
 def _expect_all_tasks(access: SinkAccess, written: Sequence[TaskWritten]) -> None:
