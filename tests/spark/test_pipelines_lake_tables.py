@@ -106,8 +106,8 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(
 def test_a_run_that_is_killed_while_it_makes_its_target_is_run_again(
     tmp_path: Path, kind: Kind
 ) -> None:
-    with kind(tmp_path / "target", create=True) as store:
-        TableStore.prepare(store, CLUSTER, "definition", ())  # and nothing that comes after it
+    with kind(tmp_path / "target", create=True, buckets=3) as store:
+        TableStore.prepare(store, CLUSTER, "definition", ())  # and no table is made after it
     with kind(tmp_path / "target", create=True, buckets=3) as store:
         store.expect_history(restored(UUID(int=2), 4))
         assert (store.planned(), store.buckets()) == ({}, 3)

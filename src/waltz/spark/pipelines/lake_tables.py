@@ -15,6 +15,7 @@ rows.
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -88,19 +89,21 @@ class LakeTables(TableStore, Generic[TableT, FileT]):
         """
         with self._locked(), self._format_errors_named():
             super().prepare(cluster_key, fingerprint, ())
-            with self._transaction() as database:
-                if not self._exists(self._format.state_table):
-                    if self.marks():
-                        raise ConfigurationError(
-                            f"{INVALID_TABLES} {self.place} is not of {self._format.name} tables;"
-                            " name another target"
-                        )
-                    table = StateTable(database, self._format.state_table)
-                    table.begin(self._wanted_buckets or BUCKETS)
             buckets, state = self.buckets(), self._state()
             if state.number == 0 and state.plan is None:
                 for each in layouts:
                     self._format.create(each, buckets)
+
+    def _begin(self, database: sqlite3.Connection) -> None:
+        if self._exists(self._format.state_table):
+            return
+        if self.marks():
+            raise ConfigurationError(
+                f"{INVALID_TABLES} {self.place} is not of {self._format.name} tables; name another"
+                " target"
+            )
+        table = StateTable(database, self._format.state_table)
+        table.begin(self._wanted_buckets or BUCKETS)
 
     def expect_history(self, histories: Histories) -> None:
         """Check that the log has what was taken in, or begun to be. Raises HistoryChangedError."""
@@ -249,9 +252,6 @@ class LakeTables(TableStore, Generic[TableT, FileT]):
 
     def _state(self) -> LakeState:
         with self._errors_named():
-            if not self._exists(self._format.state_table) and not self.marks():
-                # A run was killed within `prepare`, after it had noted whose tables these are.
-                return LakeState(0, None, self._wanted_buckets or BUCKETS)
             return StateTable(self._database, self._format.state_table).read(self.place)
 
     def _note_plan(self, batch: Batch) -> None:

@@ -210,12 +210,17 @@ class TableStore:
                 for each in known:
                     create_table(database, each)
             self._expect(cluster_key, fingerprint)
+            self._begin(database)
             if self._changes_kept is None:
                 ChangeLog(database).end()
             else:
                 definitions = [each.definition for each in known]
                 ChangeLog(database).begin(definitions, self._changes_kept)
         self._prepared = fingerprint
+
+    def _begin(self, database: sqlite3.Connection) -> None:
+        """Note within the transaction of `prepare` what other kinds of targets must have from their
+        beginning; the tables of SQLite need nothing more."""
 
     def definition(self) -> str | None:
         """Return the definition that the tables were made with; None: they are not made yet."""
