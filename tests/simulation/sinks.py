@@ -3,8 +3,10 @@
 What runs is `waltz.spark.sink.write_rows`, with the notes of the coordinator and the client that it
 opens, in threads to which the simulated loop hands over. Spark's part is played here: it starts
 attempts, two of a task at a time, again when one fails, and the next batch once every task of one
-has succeeded. Attempts die with their machines as the fault plan says; the rows of the batches and
-where each begins are drawn from the seed. The judge sees the log alone: every row is in it once.
+has succeeded. Some batches are writes without a name, whose notes a driver makes before them and
+deletes after them, while second attempts are still at it. Attempts die with their machines as the
+fault plan says; the rows of the batches and where each begins are drawn from the seed. The judge
+sees the log alone: every row is in it once.
 
     python -m tests.simulation.sinks --seed 7 --seeds 100 --faults client_crash
 """
@@ -34,6 +36,7 @@ from waltz.client import notes_shell as notes_shell
 from waltz.client.client_options import options_from
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.cluster.cluster_shell import read_store_params
+from waltz.cluster.histories import Histories
 from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
 from waltz.errors import WaltzError
 from waltz.host import Host, Workers
@@ -54,7 +57,7 @@ from waltz.sim.simulated_disk import SimulatedDisk
 from waltz.sim.sites import Sites, until_stopped
 from waltz.spark import sink, sink_state
 from waltz.spark.codes import ROWS_CHANGED
-from waltz.spark.sink import SinkAccess, TaskRows, write_rows
+from waltz.spark.sink import SinkAccess, TaskRows, end_once, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 from waltz.types import PartitionId
 
@@ -107,11 +110,19 @@ class _Notes:
         coordinator = self._host.coordinator
         return on_the_loop(lambda: read_store_params(coordinator, DEFAULT_ROOT)).cluster_key
 
+    def read_histories(self) -> Histories:
+        coordinator = self._host.coordinator
+        return on_the_loop(lambda: notes_shell._read_histories(coordinator, self._paths))
+
     def change(self, name: str, change: Callable[[bytes | None], bytes]) -> bytes:
         path = self._paths.note(name)
         return on_the_loop(
             lambda: notes_shell._change(self._host.coordinator, self._paths, path, change)
         )
+
+    def remove(self, name: str) -> None:
+        path = self._paths.note(name)
+        on_the_loop(lambda: notes_shell._remove(self._host.coordinator, path))
 
     def __enter__(self) -> _Notes:
         return self
@@ -202,9 +213,13 @@ class SinkRun:
         self._faults = self._plan.draw(Random(f"{self.source}/faults"), stage)
         self._strikes.expect(self._faults)
         self._batons: list[Baton] = []
-        self._batch = 0
+        self._batch: int | None = None
+        """The batch to be written now; None: the driver is between two of them."""
+        drawn = Random(f"{self.source}/once")
+        self._once = [drawn.random() < 0.5 for _ in range(BATCHES)]
+        """Whether each batch is a write without a name."""
         self._succeeded: set[tuple[int, int]] = set()
-        self._next_batch = asyncio.Event()
+        self._batch_is_over = asyncio.Event()
         self._is_over = False
         self._stranger = Application("stranger", History(), self._trace, self._loop.time)
 
@@ -260,10 +275,9 @@ class SinkRun:
             SimulatedDisk(),
             may_end=True,
         )
+        driving = self._loop.create_task(self._sites.run("driver", self._drive))
         await self._strike()
-        while not self._is_over:
-            self._next_batch.clear()
-            await self._next_batch.wait()
+        await driving
         while not all(self._sites.site(name).process.dead for name in self._names):
             await asyncio.sleep(0.1)  # zombies may still write
         self._judge(Counter(await self._sites.run("judge", self._read)))
@@ -286,15 +300,39 @@ class SinkRun:
     async def _run_executor(self, task: int, name: str, host: Host) -> None:
         await until_stopped(self._execute(host, task, name))
 
+    async def _drive(self, host: Host) -> None:
+        """One batch after the other, until the last one or the first violation."""
+        for batch, is_once in enumerate(self._once):
+            identity, access = self._identity(batch, 0), self._access(host)
+            if is_once:
+                await self._insist(lambda a=access, i=identity: a.bound(once=i))  # type: ignore[misc]
+            self._batch_is_over.clear()
+            self._batch = batch
+            await self._batch_is_over.wait()
+            self._batch = None
+            if self.violations:
+                break
+            if is_once:
+                await self._insist(lambda a=access, i=identity: end_once(a, i))  # type: ignore[misc]
+        self._is_over = True
+
+    async def _insist(self, function: Callable[[], object]) -> None:
+        """Call a function of the driver until it succeeds."""
+        while True:
+            baton = Baton(function)
+            self._batons.append(baton)
+            with suppress(WaltzError):
+                await baton.run()
+                return
+            await asyncio.sleep(0.1)
+
     async def _execute(self, host: Host, task: int, name: str) -> None:
         """One attempt after the other."""
         random = Random(f"{self.source}/{name}/{self.attempts}")
         while not self._is_over:
             await asyncio.sleep(random.choice((0.0, random.uniform(0.0, 0.5))))
             batch = self._batch
-            if batch == BATCHES or self.violations:
-                return
-            if (batch, task) in self._succeeded:
+            if batch is None or (batch, task) in self._succeeded:
                 await asyncio.sleep(0.1)
                 continue
             self.attempts += 1
@@ -305,42 +343,40 @@ class SinkRun:
                 self.failures[type(error).__name__] += 1
                 if ROWS_CHANGED in str(error):
                     self.violations.append(f"the rows are the same each time: {error}")
-                    self._end()
+                    self._batch_is_over.set()
                 continue
             finally:
                 self._under_way[name] = 0
-            self._note_success(batch, task)
+            self._succeeded.add((batch, task))
+            done = all((batch, each) in self._succeeded for each in range(TASKS))
+            if batch == self._batch and done:
+                self._batch_is_over.set()
 
-    def _note_success(self, batch: int, task: int) -> None:
-        self._succeeded.add((batch, task))
-        if batch == self._batch and all((batch, each) in self._succeeded for each in range(TASKS)):
-            self._batch += 1
-            if self._batch == BATCHES:
-                self._end()
-
-    def _end(self) -> None:
-        self._is_over = True
-        self._next_batch.set()
+    def _identity(self, batch: int, task: int) -> TaskIdentity:
+        if self._once[batch]:
+            return TaskIdentity(f"once-{batch}", 0, task, "run", is_once=True)
+        return TaskIdentity("sink", batch, task, "run")
 
     async def _attempt(self, host: Host, batch: int, task: int, random: Random) -> TaskRows:
         rows = self._rows[batch][task].copy()
         random.shuffle(rows)
         host = replace(host, workers=_Workers(host.workers, self._batons))
-
-        def open_client(_: str, callbacks: Any, *, tls: object, **options: Any) -> _Client:
-            return _Client(AsyncWaltzClient(host, callbacks, options_from(options)))
-
-        def open_notes(_: str, *, tls: object) -> _Notes:
-            return _Notes(host)
-
-        access = SinkAccess("simulated", open_client=open_client, open_notes=open_notes)  # type: ignore[arg-type]
-        identity = TaskIdentity("sink", batch, task, "run")
+        access, identity = self._access(host), self._identity(batch, task)
         baton = Baton(lambda: write_rows(access, identity, _arrow(rows, random)))
         self._batons.append(baton)
         written: TaskRows = await baton.run()
         if written.appended + written.found != len(rows):
             self.violations.append(f"{identity}: {written} of {len(rows)} rows")
         return written
+
+    def _access(self, host: Host) -> SinkAccess:
+        def open_client(_: str, callbacks: Any, *, tls: object, **options: Any) -> _Client:
+            return _Client(AsyncWaltzClient(host, callbacks, options_from(options)))
+
+        def open_notes(_: str, *, tls: object) -> _Notes:
+            return _Notes(host)
+
+        return SinkAccess("simulated", open_client=open_client, open_notes=open_notes)  # type: ignore[arg-type]
 
     async def _write_beside(self, host: Host) -> None:
         """Somebody else uses the log, too."""

@@ -19,7 +19,7 @@ from waltz.client import notes_shell as notes_shell
 from waltz.host import ANY_VERSION
 from waltz.sim.faults.plans import PLANS
 from waltz.spark import sink
-from waltz.spark.sink_progress import TaskProgress, current
+from waltz.spark.sink_progress import TaskProgress, current, without_tasks
 from waltz.spark.sink_state import LoggedRows, RowLocks
 
 SEEDS = range(2)
@@ -80,6 +80,11 @@ def _beginning_late(join: Callable[..., bytes]) -> Callable[..., bytes]:
     return joined
 
 
+def _beginning_anew(with_task: Callable[..., bytes]) -> Callable[..., bytes]:
+    """A write without a name begins again when it is over."""
+    return lambda data, identity: with_task(data or without_tasks(identity), identity)
+
+
 def _locking_alone(lock: Callable[..., Any]) -> Callable[..., Any]:
     """Each attempt has locks of its own for its rows."""
 
@@ -137,6 +142,10 @@ def bug(name: str, *patches: Patch) -> Bug:
 SINK_BUGS = (
     bug("an attempt appends without having noted itself", Patch(sink, "join", _joining_unseen)),
     bug("an attempt follows the log from where it began", Patch(sink, "join", _beginning_late)),
+    bug(
+        "an attempt begins a write without a name anew that is over",
+        Patch(sink, "with_task", _beginning_anew),
+    ),
     bug(
         "each attempt has a lock of its own for a row",
         Patch(RowLocks, "_numbers", _locking_alone),
