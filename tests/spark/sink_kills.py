@@ -3,9 +3,10 @@
     python -c 'from tests.spark.sink_kills import main; main()' --kills 500 --seed 7
 
 Batch after batch is written by two tasks, each by as many attempts as it takes: processes that get
-SIGKILL, or SIGSTOP and, once their successor has ended or is at work, SIGCONT: zombies. Servers and
-storage nodes are killed meanwhile. In the end the log must have every row once. Without Spark,
-whose part here is to start attempts: what it does to a whole pipeline is in `kills.py`.
+SIGKILL, or SIGSTOP and, once their successor has ended or is at work, SIGCONT: zombies. Every other
+batch is a write without a name, whose notes are gone when its zombies wake up. Servers and storage
+nodes are killed meanwhile. In the end the log must have every row once. Without Spark, whose part
+here is to start attempts: what it does to a whole pipeline is in `kills.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.live.journal import read_all
 from waltz.errors import ConfigurationError
-from waltz.spark.sink import SinkAccess, write_rows
+from waltz.spark.sink import SinkAccess, end_once, write_rows
 from waltz.spark.sink_progress import TaskIdentity
 
 TASKS = 2
@@ -48,9 +49,15 @@ def rows_of(batch: int, task: int) -> list[Row]:
     ]
 
 
+def identity_of(batch: int, task: int) -> TaskIdentity:
+    if batch % 2:
+        return TaskIdentity(f"once-{batch}", 0, task, "run", is_once=True)
+    return TaskIdentity("killed", batch, task, "run")
+
+
 def attempt(coordinator: str, batch: int, task: int, number: int) -> None:
     """One attempt; the order of the rows is its own, and which are written row by row: those with
-    locks. Exits with 3 if a later batch has begun."""
+    locks. Exits with 3 if the batch is over."""
     rows = rows_of(batch, task)
     drawn = random.Random(number)
     drawn.shuffle(rows)
@@ -70,8 +77,7 @@ def attempt(coordinator: str, batch: int, task: int, number: int) -> None:
             time.sleep(0.005)
 
     try:
-        identity = TaskIdentity("killed", batch, task, "run")
-        write_rows(SinkAccess(coordinator), identity, batches())
+        write_rows(SinkAccess(coordinator), identity_of(batch, task), batches())
     except ConfigurationError as error:
         if not str(error).startswith("WALTZ-2011 "):
             raise
@@ -95,8 +101,13 @@ class Run:
         """Write batches until `count` more parts have been hit. Raises AssertionError."""
         wanted = sum(self.kills.values()) + count
         while sum(self.kills.values()) < wanted:
+            access, identity = SinkAccess(self._cluster.coordinator), identity_of(self._batches, 0)
+            if identity.is_once:
+                access.bound(once=identity)
             for task in range(TASKS):
                 self._write(self._batches, task)
+            if identity.is_once:
+                end_once(access, identity)
             self._batches += 1
         for zombie in self._zombies:
             self._wake(zombie)
