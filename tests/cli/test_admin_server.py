@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
 from tests.cli.operated_cluster import OperatedCluster
 from tests.clusters import wait_until
+from waltz.cli.admin_server import change_preference
+from waltz.cli.cluster_place import ClusterPlace
+from waltz.cli.trial_directory import choose_ports
+from waltz.cluster.store_params import ClusterParams
+from waltz.errors import ConfigurationError
+from waltz.host import Connection, Coordinator, Host, Node
+from waltz.operators.questions_shell import NOBODY
+from waltz.system.real_host import real_host
+from waltz.system.tcp_network import RealNetwork
+from waltz.types import Address, PartitionId
+from waltz.wire.client_protocol import (
+    CLIENT_CODEC,
+    AddPreferredPartitionRequest,
+    AddPreferredPartitionResponse,
+)
+from waltz.wire.handshake import Link
 
 pytestmark = pytest.mark.processes
 
@@ -47,3 +68,45 @@ def test_what_a_server_cannot_prefer_is_refused(operated: OperatedCluster) -> No
     wrong = operated.tool("admin server", "add-preferred-partition", "-s", storage, "-p", "0")
     assert wrong.code == 1
     assert "a storage node's data port answers there; expected a Waltz server" in wrong.err
+
+
+class Place:
+    """A cluster of two partitions with one server, which takes no note of what it is to prefer: it
+    has not heard whether its coordinator has stored that."""
+
+    def __init__(self) -> None:
+        (port,) = choose_ports("127.0.0.1", 0, 1)
+        self.server = Address("127.0.0.1", port)
+
+    async def read(self, path: str) -> Node:
+        return Node(ClusterParams("unsure", 2).encode(), 0, 0)
+
+    async def answer(self, connection: Connection) -> None:
+        link = Link(CLIENT_CODEC, "a server")
+        connection.write(link.hello())
+        while data := await connection.read():
+            for message in link.receive(data):
+                assert isinstance(message, AddPreferredPartitionRequest)
+                connection.write(link.encode(AddPreferredPartitionResponse(NOBODY, False)))
+
+    def run(self, work: Callable[[Host, str], Awaitable[bool]]) -> bool:
+        async def main() -> bool:
+            listener = await RealNetwork().listen(self.server, self.answer)
+            try:
+                return await work(
+                    replace(real_host(None), coordinator=cast(Coordinator, self)), "/waltz"
+                )
+            finally:
+                await listener.close()
+
+        return asyncio.run(main())
+
+
+def test_a_change_that_a_server_does_not_confirm_may_be_stored() -> None:
+    """Its coordinator may have stored it, and the answer was lost."""
+    place = Place()
+    with pytest.raises(ConfigurationError, match="may or may not be stored") as caught:
+        change_preference(
+            cast(ClusterPlace, place), place.server, (PartitionId(1),), add=True, as_json=False
+        )
+    assert "could not" not in str(caught.value)

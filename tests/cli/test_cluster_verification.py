@@ -260,6 +260,20 @@ def test_a_replica_counts_only_while_it_takes_part_and_serves() -> None:
     ]
 
 
+def test_a_replica_that_tools_cannot_ask_is_not_said_to_be_away() -> None:
+    """Its servers' port answers, and its server says that it takes part: appends go on."""
+    hidden = StorageReport(None, "refused on the admin port")
+    judged = verdict(found({B: hidden, C: hidden}))
+    assert judged.result("quorum") == "passed"
+    assert judged.result("storages") == "FAILED", "what they have taken cannot be looked at"
+    old = replace(HEALTHY.servers[V1], reports=None, silence="too old")
+    assert verdict(found({B: hidden, C: hidden}, heard({V1: old}))).result("quorum") == "unknown"
+    away = reported(report(ZERO, b=Standing.ABSENT, c=Standing.ABSENT))
+    assert faults(found({B: hidden, C: hidden}, away), "quorum") == [
+        ("1 of 3 replicas, no majority; not b:6000, c:6000", (ZERO,))
+    ]
+
+
 @pytest.mark.parametrize(
     "standing", [each for each in Standing if each not in (Standing.CURRENT, Standing.UNKNOWN)]
 )

@@ -12,6 +12,9 @@ import pytest
 import waltz
 from tests.client.applications import Recorder
 from tests.clusters import RunningCluster, Said, run_tool, wait_until
+from waltz.cli.consumers import show_named
+from waltz.operators.named_consumers_shell import ConsumersView, NamedConsumer
+from waltz.types import Address
 
 pytestmark = pytest.mark.processes
 
@@ -113,3 +116,26 @@ def test_a_question_is_asked_before_marks_are_forgotten(consumers: Consumers) ->
 def test_a_consumer_needs_a_name_that_a_node_can_have(name: str, consumers: Consumers) -> None:
     with pytest.raises(waltz.ConfigurationError, match="name"):
         waltz.open_client(consumers.address, Recorder(), name=name, is_consumer=True)
+
+
+def test_a_name_that_a_silent_server_may_know_is_not_said_to_be_unknown_to_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silent = ConsumersView((), None, {Address("h", 1): "refused"}, False)
+    with pytest.raises(SystemExit) as ended:
+        show_named("orders", silent, as_json=False)
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert "server h:1 could not be asked: refused" in said
+    assert "whether a client of that name is connected is unknown" in said
+    with pytest.raises(waltz.NotFoundError, match="no client of that name is connected"):
+        show_named("orders", ConsumersView((), 0.1, {}, True), as_json=False)
+
+
+def test_the_age_of_answers_is_told_if_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
+    away = {Address("h", 1): "refused"}
+    with pytest.raises(SystemExit):
+        show_named(
+            "a", ConsumersView((NamedConsumer("a", (), ()),), None, away, False), as_json=False
+        )
+    assert "s old" not in capsys.readouterr().out

@@ -15,8 +15,14 @@ from tests.clusters import RunningCluster, run_tool, wait_until
 from waltz.cli.commands import waltz as command
 from waltz.cli.explain import as_lines, as_values
 from waltz.client.transaction import PartitionLocalLock
+from waltz.console.transaction_life import life_of
 from waltz.operators.authors import Author
-from waltz.operators.explanation_shell import Copy, CopyStanding, Explanation
+from waltz.operators.explanation_shell import (
+    REFUSALS_EXPLAINED_MAX,
+    Copy,
+    CopyStanding,
+    Explanation,
+)
 from waltz.operators.journals_shell import ReplicaTime, TransactionTimes
 from waltz.operators.replicas_shell import Replica
 from waltz.record import Record
@@ -66,6 +72,21 @@ KNOWN = Explanation(
 
 def said(explanation: Explanation) -> str:
     return "\n".join(as_lines(explanation))
+
+
+def test_refusals_that_fill_the_answer_are_not_said_to_be_all() -> None:
+    report = KNOWN.refusals
+    assert report is not None
+    many = replace(
+        report,
+        kept=RefusalsKept(5_000, 5_000, 9000),
+        refusals=report.refusals * REFUSALS_EXPLAINED_MAX,
+    )
+    assert "1000 or more refused appends known to its server" in said(replace(KNOWN, refusals=many))
+    assert life_of(replace(KNOWN, refusals=many)).has_more_refusals
+    exactly = replace(many, kept=RefusalsKept(5_000, REFUSALS_EXPLAINED_MAX, 9000))
+    assert "1000 refused appends known" in said(replace(KNOWN, refusals=exactly))
+    assert not life_of(replace(KNOWN, refusals=exactly)).has_more_refusals
 
 
 def test_a_committed_transaction_is_told_with_author_times_copies_and_refusals() -> None:

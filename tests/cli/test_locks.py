@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,8 +10,11 @@ import pytest
 
 import waltz
 from tests.clusters import RunningCluster, run_tool, wait_until
-from waltz.cli.locks import lock_text
+from waltz.cli.locks import lock_text, print_hottest
 from waltz.client.transaction import PartitionLocalLock
+from waltz.operators.hot_locks_shell import HottestLocks
+from waltz.types import PartitionId
+from waltz.wire.report_protocol import RefusalsKept
 
 ACCOUNT = PartitionLocalLock("account", 7)
 
@@ -134,3 +138,20 @@ def test_locks_are_named_where_a_name_is_given() -> None:
     assert both.startswith("account:7")
     for name, number in (part.split(":") for part in both.split(" or ")):
         assert PartitionLocalLock(name, int(number)).hash == ACCOUNT.hash
+
+
+def test_nothing_is_said_of_refusals_where_nobody_could_be_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    silent = HottestLocks((), {}, {PartitionId(0): "no server has it now"})
+    print_hottest(silent, (), as_json=False)
+    said = capsys.readouterr()
+    assert said.out == "0 of 1 partitions asked: it is not known what was refused\n"
+    assert "partition 0: unknown: no server has it now" in said.err
+    print_hottest(silent, (), as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["partitions_asked"], told["refusals"], told["counted"]) == (0, None, None)
+    some = HottestLocks((), {PartitionId(1): RefusalsKept(0, 0, -1)}, silent.unasked)
+    print_hottest(some, (), as_json=False)
+    said = capsys.readouterr()
+    assert said.out == "1 of 2 partitions asked: no refusals since their servers have opened them\n"

@@ -99,9 +99,15 @@ def test_consumers_are_told_by_partition_with_who_is_connected() -> None:
     assert consumers_told(view) == ConsumersTold(
         (
             ConsumerAnswer("orders", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",), ("CN=o",)),
-            ConsumerAnswer("orders", one, None, False, None, None, None, (), ()),
+            ConsumerAnswer("orders", one, None, False, None, None, None, (), (), True),
             ConsumerAnswer("client 7", zero, 5, True, 4, 1.0, 2.0, ("10.0.0.9:1",), ("CN=o",)),
         ),
         {str(NOWHERE): "refused"},
         False,
     )
+
+
+def test_a_consumer_whose_kept_marks_cannot_be_read_is_told() -> None:
+    found = NamedConsumer("orders", (), (), "no JSON")
+    view = ConsumersView((found,), 0.1, {}, True)
+    assert consumers_told(view) == ConsumersTold((), {}, True, {"orders": "no JSON"})

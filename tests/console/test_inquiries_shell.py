@@ -82,6 +82,40 @@ def test_viewers_of_one_page_share_an_answer_while_it_is_fresh() -> None:
     play(cluster, story)
 
 
+def test_what_was_read_for_an_earlier_page_is_not_shown_while_it_is_read_for_this_one() -> None:
+    """A transaction's page says that its copies were read for it."""
+    cluster, life = Cluster(), LifeOf(PartitionId(0), TransactionId(7))
+
+    async def story(inquiries: Inquiries) -> None:
+        assert (await inquiries.first(life, 5.0)).answer == 1
+        assert (await inquiries.first(life, 5.0)).answer == 1, "a moment later it is the same"
+        cluster.seconds = 20.0
+        await asyncio.sleep(3600)
+        assert (await inquiries.first(life, 2.0)).answer is None
+        await asyncio.sleep(60)
+        assert inquiries.told(life, asks=False).answer == 2
+        cluster.error = UnavailableError("away")
+        told = await inquiries.first(life, 30.0)
+        assert (told.answer, told.trouble) == (None, "away")
+
+    play(cluster, story)
+
+
+def test_a_page_that_is_too_much_does_not_say_that_it_is_being_asked_for() -> None:
+    """The page of a transaction looks at what is known, and has it asked only when it is opened."""
+    life = LifeOf(PartitionId(0), TransactionId(7))
+
+    async def story(inquiries: Inquiries) -> None:
+        for number in range(WAITING_MAX + 1):
+            inquiries.told(locks(number))
+        assert (await inquiries.first(life, 0.0)).trouble == TOO_MANY
+        assert inquiries.told(life, asks=False).trouble == TOO_MANY
+        await asyncio.sleep(60)
+        assert inquiries.told(life).trouble is None, "now it is being asked for"
+
+    play(Cluster(), story)
+
+
 def test_a_kind_of_question_has_a_pace_whatever_the_number_of_viewers() -> None:
     cluster = Cluster()
 

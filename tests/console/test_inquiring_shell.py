@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -25,12 +26,14 @@ from waltz.console.inquiries import (
     RequestOf,
     SessionsOf,
     SinksOf,
+    SinksTold,
 )
-from waltz.console.inquiring_shell import ClusterInquirer, NotesWatched
+from waltz.console.inquiring_shell import NOTES_READ_MAX, ClusterInquirer, NotesWatched
 from waltz.console.log_window_shell import ReaderWindow
 from waltz.console.pipelines_shell import ask_pipelines
 from waltz.console.poller_shell import ClusterPoller
 from waltz.errors import UnavailableError
+from waltz.host import Coordinator, Node
 from waltz.spark.sink_progress import TaskProgress
 from waltz.system.real_host import real_host
 from waltz.types import (
@@ -191,3 +194,37 @@ def test_a_partition_without_a_server_has_nobody_to_ask() -> None:
             await inquirer.ask(LocksOf(ONE))
 
     asyncio.run(main())
+
+
+class Notes:
+    """A coordinator with notes only."""
+
+    def __init__(self, notes: dict[str, bytes]) -> None:
+        self._notes = notes
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(self._notes)
+
+    async def read(self, path: str) -> Node:
+        return Node(self._notes[path.rpartition("/")[2]], 0, 0)
+
+
+def test_of_too_many_notes_a_sink_is_read_as_a_whole_or_not_at_all() -> None:
+    """One whose tasks were read in part would have too few tasks, and too old a batch."""
+    tasks = {"a": 10, "b": NOTES_READ_MAX, "c": 5}
+    notes = {
+        f"spark-{write_id}-{number}": note(3)
+        for write_id, count in tasks.items()
+        for number in range(count)
+    }
+    host = replace(real_host(None), coordinator=cast(Coordinator, Notes(notes)))
+
+    async def main() -> SinksTold:
+        nobody: Any = None
+        inquirer = ClusterInquirer(host, "/waltz", nobody, lambda _: None, nobody)
+        found: SinksTold = await inquirer.ask(SinksOf())
+        return found
+
+    told = asyncio.run(main())
+    assert {each.write_id: each.tasks for each in told.sinks} == {"a": 10, "c": 5}
+    assert told.left_out

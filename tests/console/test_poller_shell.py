@@ -218,3 +218,20 @@ def test_a_node_that_was_away_and_is_back_is_told_for_a_while() -> None:
         assert (await watch(poller, 620))[-1].notices == ()
 
     play(made_up, story)
+
+
+def test_a_server_or_node_counts_for_as_long_as_it_is_not_asked_again() -> None:
+    """One that is given more partitions, and nodes that are joined by others, are asked less often
+    than when they were seen first."""
+    made_up = MadeUpCluster(cluster(partitions=4, nodes=3))
+
+    async def story(poller: ClusterPoller) -> None:
+        await watch(poller, 3)
+        made_up.answers = cluster(partitions=1_000, nodes=100)
+        for picture in await watch(poller, 60):
+            assert {each.health for each in picture.servers} == {Health.WELL}, picture.headline
+        told = poller.answers()
+        assert told.servers[server_address(0)].fresh_seconds > 10
+        assert {each.fresh_seconds > 10 for each in told.nodes.values()} == {True}
+
+    play(made_up, story)

@@ -80,6 +80,23 @@ def test_consumers_that_could_not_be_asked_for_are_unknown() -> None:
     assert "No client has mounted" not in part
 
 
+def test_who_may_be_connected_to_a_silent_server_is_not_said_to_be_gone() -> None:
+    left = replace(consumer("orders", 12, 3.2), is_current=False, addresses=(), principals=())
+    told = {"unasked": {"127.0.0.1:7100": "refused"}, "is_complete": False}
+    text = shown("/consumers", consumers(replace(left, may_be_connected=True), **told))
+    assert text is not None
+    assert "not known if connected" in text
+    assert "nowhere" not in text
+    assert "too many" not in text, "one server is silent, which is all that is missing"
+
+
+def test_a_consumer_whose_marks_cannot_be_read_is_named() -> None:
+    text = shown("/consumers", consumers(unread={"<orders>": "no JSON"}))
+    assert text is not None
+    assert "The marks that are kept of &lt;orders&gt; cannot be read: no JSON." in text
+    assert "No client has mounted" not in text
+
+
 def test_a_search_finds_names_and_their_beginnings() -> None:
     picture = picture_of(cluster(nodes=12, partitions=3))
     assert found_path("storage-1", picture) == "/node/127.0.0.1%3A7200"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from waltz.errors import UnavailableError
 from waltz.operators.authors import Answers, author_of
@@ -98,3 +99,9 @@ def test_nobody_is_named_if_nobody_tells() -> None:
         "it is not mounted now, and no journal that could be read has it; 1 of 2 servers do not"
         " say who is mounted"
     )
+
+
+def test_a_server_that_names_only_some_of_its_clients_does_not_say_who_is_mounted() -> None:
+    answers = {SERVER: replace(clients(), is_complete=False), OTHER: clients()}
+    found = str(told(journal(), answers=answers))
+    assert found.endswith("; 1 of 2 servers do not say who is mounted")

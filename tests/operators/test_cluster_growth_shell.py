@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import pytest
 
 from tests.client.applications import Recorder
+from waltz.cli.cluster_growth import carry_out
 from waltz.client.applying.callbacks import NoCallbacks
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.cluster.cluster_shell import read_replica_assignments
 from waltz.cluster.growing_shell import begin_growth, read_counts
 from waltz.cluster.partition_growth import PartitionCounts
+from waltz.cluster.paths import DEFAULT_ROOT
 from waltz.cluster.placement_shell import change_placement
 from waltz.cluster.storage_placement import unassign_replicas
-from waltz.errors import ConfigurationError, UnavailableError
-from waltz.host import Host
+from waltz.errors import ConfigurationError, CoordinatorLostError, UnavailableError
+from waltz.host import Coordinator, Host
 from waltz.operators.cluster_growth_shell import (
     GrowthPlan,
     add_partitions,
@@ -248,6 +251,78 @@ def test_a_node_that_fails_on_the_way_leaves_everything_as_it_is_served() -> Non
         while (await scene.ask(lambda host: plan_growth(host, 5))).obstacles:
             await asyncio.sleep(0.5)
         assert await scene.ask(grow) == []
+        assert await scene.counts() == PartitionCounts(5, 5, 5)
+
+    play(story)
+
+
+class LostLater:
+    """A coordinator that is lost with the `last` call of a name on a path: it has taken it, and
+    does not answer any more."""
+
+    def __init__(self, inner: Coordinator, last: tuple[str, str], count: int = 1) -> None:
+        self._inner = inner
+        self._last = last
+        self._left = count
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name == "close":
+            return found
+
+        async def call(path: str, *arguments: Any, **more: Any) -> Any:
+            if not self._left:
+                raise CoordinatorLostError("the coordinator does not answer")
+            answer = await found(path, *arguments, **more)
+            self._left -= (name, path) == self._last
+            if not self._left:
+                raise CoordinatorLostError("the coordinator does not answer")
+            return answer
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("last", "counts"),
+    [
+        (("write", "/waltz"), PartitionCounts(5, 5, 2)),
+        (("write", "/waltz/serverDescriptors"), PartitionCounts(5, 5, 5)),
+    ],
+)
+def test_a_coordinator_that_is_lost_leaves_open_how_far_an_addition_has_come(
+    last: tuple[str, str], counts: PartitionCounts
+) -> None:
+    """Its last write took effect, so it would be false that nothing has changed."""
+
+    async def story(scene: Scene) -> None:
+        async def work(host: Host) -> None:
+            plan = await plan_growth(host, 5)
+            coordinator = cast(Coordinator, LostLater(host.coordinator, last))
+            await carry_out(replace(host, coordinator=coordinator), DEFAULT_ROOT, plan, 60)
+
+        unknown = "how far the addition has come is not known"
+        with pytest.raises(ConfigurationError, match=unknown) as caught:
+            await scene.ask(work)
+        assert "have not changed" not in str(caught.value)
+        assert await scene.counts() == counts
+        assert await scene.ask(grow) == []
+
+    play(story)
+
+
+def test_a_coordinator_that_is_lost_while_servers_are_asked_leaves_the_partitions() -> None:
+    async def story(scene: Scene) -> None:
+        async def work(host: Host) -> None:
+            plan = await plan_growth(host, 5)
+            await add_partitions(host, plan)
+            lost = cast(
+                Coordinator,
+                LostLater(host.coordinator, ("children", "/waltz/serverDescriptors"), 3),
+            )
+            await carry_out(replace(host, coordinator=lost), DEFAULT_ROOT, plan, 60)
+
+        with pytest.raises(ConfigurationError, match="the cluster has 5 partitions, and whether"):
+            await scene.ask(work)
         assert await scene.counts() == PartitionCounts(5, 5, 5)
 
     play(story)

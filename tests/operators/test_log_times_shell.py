@@ -93,6 +93,24 @@ def test_nodes_that_are_away_make_intervals_wider_and_are_asked_again_later() ->
     play(scene, seeds=1)
 
 
+def test_a_question_that_is_given_up_does_not_leave_its_answer_to_the_next_one() -> None:
+    """Given up at any moment: while the question is on its way, or while its answer is."""
+
+    async def scene(world: World, host: Host) -> None:
+        await append_slowly(host, 4)
+        times = AsyncLogTimes(host)
+        told = [await times.time_of(P0, number) for number in range(4)]
+        for number in range(1, 101):
+            asking = asyncio.create_task(times.time_of(P0, 0))
+            await asyncio.sleep(number / 1_000)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert await times.time_of(P0, 3) == told[3], number
+        await times.close()
+
+    play(scene, seeds=3)
+
+
 def test_the_same_can_be_asked_of_a_cluster_in_memory() -> None:
     with InMemoryCluster(for_tests=True, partitions=1) as cluster:
         client = cluster.open_client(waltz.NoCallbacks())

@@ -129,8 +129,33 @@ def test_what_nobody_knows_is_unknown() -> None:
     assert (orders.lag_transactions, orders.lag) == (None, None)
     assert (export.lag_transactions, export.lag) == (8, None)
     assert (odd.trouble, odd.partitions, odd.lag) == ("no JSON", (), None)
+    assert (odd.lag_transactions, odd.is_current) == (None, False)
     assert view.unasked == {B: "it is away"}
     assert not view.is_complete
+
+
+def test_a_consumer_whose_kept_marks_cannot_be_read_may_be_further_behind_elsewhere() -> None:
+    """One partition is mounted; which others were kept is not known."""
+    (found,) = view_consumers(
+        {"orders": RemoteProtocolError("no JSON")},
+        {A: answer({P0: 9}, client("orders", mount(P0, 9, 9, Lag(0.0, 0.0))))},
+        owners(A),
+    ).consumers
+    assert [each.lag_transactions for each in found.partitions] == [0]
+    assert (found.lag_transactions, found.lag, found.is_current) == (None, None, False)
+
+
+def test_a_client_that_has_mounted_more_than_its_server_tells_may_be_further_behind() -> None:
+    told = client("orders", mount(P0, 9, 9, Lag(0.0, 0.0)))
+    (found,) = view_consumers(
+        {}, {A: answer({P0: 9}, replace(told, mounts_left_out=1))}, owners(A)
+    ).consumers
+    assert (found.lag_transactions, found.lag, found.is_current) == (None, None, False)
+
+
+def test_answers_of_nobody_have_no_age() -> None:
+    view = view_consumers({"orders": {P0: kept(5)}}, {A: UnavailableError("away")}, owners(A))
+    assert view.age_seconds is None
 
 
 def test_a_client_that_does_not_tell_or_is_interrupted_may_be_further() -> None:

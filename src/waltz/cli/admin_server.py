@@ -58,8 +58,8 @@ def change_preference(
     add: bool,
     as_json: bool,
 ) -> None:
-    """Add or remove preferred partitions. Raises ConfigurationError: no such partition.
-    UnavailableError: the server does not answer, or could not note it."""
+    """Add or remove preferred partitions. Raises ConfigurationError: no such partition,
+    or the server does not confirm the change. UnavailableError: it does not answer."""
 
     async def work(host: Host, root: str) -> bool:
         params = await read_cluster_params(host.coordinator, root)
@@ -77,8 +77,8 @@ def change_preference(
 
     if not place.run(work):
         raise ConfigurationError(
-            f"server {server} could not store the change, because it has lost the coordinator;"
-            " see that server's log"
+            f"server {server} does not confirm the change, which may or may not be stored: repeat"
+            " the command; that server's log says why, at preferred_partitions_unchanged"
         )
     if as_json:
         print_json({"server": str(server), "added" if add else "removed": list(partition_ids)})

@@ -15,7 +15,7 @@ from waltz.cli.cluster_place import ClusterPlace, cluster_options
 from waltz.cli.cluster_storages import dry_run_option, placement_changes, print_changes
 from waltz.cli.output import json_option, print_json
 from waltz.cli.partition_list import listed_partitions
-from waltz.errors import ConfigurationError, WaltzError
+from waltz.errors import ConfigurationError, CoordinatorLostError, WaltzError
 from waltz.host import Host
 from waltz.limits import PARTITIONS_MAX
 from waltz.operators.cluster_growth_shell import (
@@ -80,7 +80,7 @@ def grow(
         )
     waiting: list[PartitionId] | None = None
     if not dry_run:
-        waiting = _carry_out(place, planned, seconds)
+        waiting = place.run(lambda host, root: carry_out(host, root, planned, seconds))
     if as_json:
         print_json(growth_json(planned, waiting, dry_run=dry_run))
     else:
@@ -89,25 +89,37 @@ def grow(
         sys.exit(1)
 
 
-def _carry_out(
-    place: ClusterPlace, planned: GrowthPlan, seconds: float
+async def carry_out(
+    host: Host, root: str, planned: GrowthPlan, seconds: float
 ) -> list[PartitionId] | None:
-    """Return the new partitions that are not served in time; None if no server runs."""
+    """Return the new partitions that are not served in time; None if no server runs.
 
-    async def work(host: Host, root: str) -> list[PartitionId] | None:
+    Raises ConfigurationError: a step failed; its text says what is so by then, as far as that is
+    known: a coordinator that is lost may have taken the step all the same.
+    """
+    command = f"waltz cluster add-partitions --to {planned.to}"
+    try:
         is_dealt_out = await add_partitions(
             host, planned, root=root, tell=lambda text: click.echo(text, err=True)
         )
-        if not is_dealt_out:
-            return None
-        return await wait_until_served(host, planned.new, seconds, root=root)
-
-    try:
-        return place.run(work)
+    except CoordinatorLostError as error:
+        raise ConfigurationError(
+            f"{error}\nhow far the addition has come is not known: {command} finishes it, or finds"
+            " it finished"
+        ) from error
     except WaltzError as error:
         raise ConfigurationError(
             f"{error}\nthe addition was cut short, and the partitions that are served have not"
-            f" changed: waltz cluster add-partitions --to {planned.to} finishes the addition"
+            f" changed: {command} finishes the addition"
+        ) from error
+    if not is_dealt_out:
+        return None
+    try:
+        return await wait_until_served(host, planned.new, seconds, root=root)
+    except WaltzError as error:
+        raise ConfigurationError(
+            f"{error}\nthe cluster has {planned.to} partitions, and whether all are served is not"
+            " known: waltz status says it"
         ) from error
 
 

@@ -200,8 +200,12 @@ def quorum(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:
 
 
 def _serves(facts: Facts, node: ReplicaId, partition_id: PartitionId) -> bool:
+    """Return whether nothing is known against it; what a node has taken is known only if tools can
+    ask it."""
     report = facts.storages[node]
-    return report.trouble is None and report.usable.get(partition_id, False)
+    if report.trouble is not None:
+        return False
+    return report.admin_trouble is not None or report.usable.get(partition_id, False)
 
 
 def recovery(facts: Facts) -> Iterator[tuple[str, Collection[PartitionId]]]:

@@ -65,11 +65,21 @@ def show(place: ClusterPlace, name: str, as_json: bool) -> None:
 
     Ends with 3 if not every server could be asked.
     """
-    view = _read(place, everybody=True)
+    show_named(name, _read(place, everybody=True), as_json=as_json)
+
+
+def show_named(name: str, view: ConsumersView, *, as_json: bool) -> None:
+    """Print the consumer of this name. Raises NotFoundError: there is none."""
     found = next((each for each in view.consumers if each.name == name), None)
     if found is None:
         _show_unasked(view)
-        raise NotFoundError(f"no client of the name {name!r} is known, and no mark of it is kept")
+        none_kept = f"no mark of {name!r} is kept"
+        if view.is_complete:
+            raise NotFoundError(f"no client of that name is connected, and {none_kept}")
+        text = f"{none_kept}, and whether a client of that name is connected is unknown"
+        click.echo(f"waltz: {text}: not every server has told all of its clients", err=True)
+        _end(view)
+        return
     if as_json:
         print_json(_asked_json(view) | _consumer_json(found))
     else:
@@ -197,7 +207,8 @@ def _applied(client: MountedClient) -> str:
 
 
 def _show_asked(view: ConsumersView) -> None:
-    click.echo(f"\nservers' answers are {view.age_seconds:.1f} s old")
+    if view.age_seconds is not None:
+        click.echo(f"\nservers' answers are {view.age_seconds:.1f} s old")
     _show_unasked(view)
 
 

@@ -346,9 +346,10 @@ def _refusals(found: Explanation, names: tuple[str, ...]) -> list[str]:
     newest = report.refusals[0]
     lock = lock_text(newest.lock_hash, names)
     loser = ":".join(map(str, newest.request_id))
-    refused = f"{count} refused append{'' if count == 1 else 's'} known to its server"
+    more = " or more" if found.has_more_refusals else ""
+    refused = f"{count}{more} refused append{'' if count == 1 else 's'} known to its server"
     return [
-        f"refusals    {refused}, {exact} for a lock that it wrote",
+        f"refusals    {refused}, {exact}{more and ' of these'} for a lock that it wrote",
         f"  the newest: {loser} for lock {lock}, {age_text(newest.age_milliseconds)}",
     ]
 

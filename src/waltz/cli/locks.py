@@ -127,7 +127,7 @@ def top(
 
     if partition_id is None:
         hottest = place.run(lambda host, root: ask_all_hot_locks(host, root, count_max))
-        _print_hottest(hottest, names, as_json=as_json)
+        print_hottest(hottest, names, as_json=as_json)
         sys.exit(exit_code(None if hottest.unasked else True))
     number = PartitionId(partition_id)
 
@@ -149,7 +149,7 @@ def top(
         print_table(table)
 
 
-def _print_hottest(found: HottestLocks, names: Sequence[str], *, as_json: bool) -> None:
+def print_hottest(found: HottestLocks, names: Sequence[str], *, as_json: bool) -> None:
     """Print the hottest locks of all partitions, and which partitions could not be asked."""
     count = sum(each.count for each in found.asked.values())
     kept = sum(each.kept for each in found.asked.values())
@@ -167,7 +167,10 @@ def _print_hottest(found: HottestLocks, names: Sequence[str], *, as_json: bool) 
             for number in sorted(found.unasked)
         ]
         asked = {"partitions_asked": len(found.asked), "partitions_unknown": unknown}
-        print_json({**asked, "refusals": count, "counted": kept, "locks": locks})
+        counts: dict[str, int | None] = {"refusals": count, "counted": kept}
+        if not found.asked:
+            counts = dict.fromkeys(counts)
+        print_json({**asked, **counts, "locks": locks})
         return
     refused = (
         f"{count} refusals since their servers have opened them; {kept} are remembered, and"
@@ -175,6 +178,8 @@ def _print_hottest(found: HottestLocks, names: Sequence[str], *, as_json: bool) 
         if count
         else "no refusals since their servers have opened them"
     )
+    if not found.asked:
+        refused = "it is not known what was refused"
     total = len(found.asked) + len(found.unasked)
     click.echo(f"{len(found.asked)} of {total} partitions asked: {refused}")
     for numbers, reason in found.unknown:

@@ -96,7 +96,8 @@ class ConsumerAnswer:
     `mark` is the last transaction that they are known to have applied. If `is_current`, a client
     that is connected tells it; otherwise they may have applied more, and the lags are upper bounds.
     What nobody knows is None. `addresses` are those of the connected clients, and `principals` the
-    names in their verified certificates, as far as they have one.
+    names in their verified certificates, as far as they have one. `may_be_connected`: none of its
+    clients is known to be connected, and not every server has told all of its clients.
     """
 
     name: str
@@ -108,16 +109,19 @@ class ConsumerAnswer:
     lag_most_seconds: float | None
     addresses: tuple[str, ...]
     principals: tuple[str, ...]
+    may_be_connected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumersTold:
     """All consumers; `unasked` has the servers that did not answer, each with the reason.
-    `is_complete`: nothing is left out."""
+    `is_complete`: nothing is left out. `unread` has the consumers whose kept marks cannot be read,
+    each with the reason: in which partitions they were, and how far, is not known."""
 
     consumers: tuple[ConsumerAnswer, ...]
     unasked: Mapping[str, str] = field(default_factory=dict)
     is_complete: bool = True
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,9 @@ def consumers_told(view: ConsumersView) -> ConsumersTold:
                     None if each.lag is None else each.lag.most_seconds,
                     tuple(client.address for client in connected),
                     tuple(sorted({each.principal for each in connected if each.principal})),
+                    not connected and not view.is_complete,
                 )
             )
     unasked = {str(address): reason for address, reason in view.unasked.items()}
-    return ConsumersTold(tuple(found), unasked, view.is_complete)
+    unread = {each.name or "": each.trouble for each in view.consumers if each.trouble is not None}
+    return ConsumersTold(tuple(found), unasked, view.is_complete, unread)

@@ -134,6 +134,11 @@ Inquiry: TypeAlias = (
 they are about; an answer that is older than `fresh` seconds is asked for anew while it is shown."""
 
 
+READ_FOR_A_PAGE: Final = (LifeOf, PlaceOf, RequestOf)
+"""Questions that are asked when a page is opened, and not while it is open; the page says that its
+answer was read for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocksTold:
     """The locks with the most refusals, and the newest refusals, as far as a server remembers."""

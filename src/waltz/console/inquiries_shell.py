@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from waltz.console.answers import Told
-from waltz.console.inquiries import Inquiry
+from waltz.console.inquiries import READ_FOR_A_PAGE, Inquiry
 from waltz.errors import WaltzError
 from waltz.host import Clock
 
@@ -99,8 +99,16 @@ class Inquiries:
     def _wanted(self, question: Inquiry, known: _Known) -> Told[Any]:
         if self._is_asked(question):
             return known.told
+        if isinstance(question, READ_FOR_A_PAGE):
+            known.told = Told(fresh_seconds=STALE_SECONDS)
         if len(self._waiting) >= WAITING_MAX:
-            return known.told if known.told.answer is not None else Told(trouble=TOO_MANY)
+            if known.told.answer is None:
+                # Kept, so that a page that only looks does not say that it is being asked.
+                known.told = replace(known.told, trouble=TOO_MANY)
+            self._forget()
+            return known.told
+        if known.told.trouble == TOO_MANY:
+            known.told = replace(known.told, trouble=None)
         self._waiting[question] = None
         self._forget()
         if self._pump is None:

@@ -232,9 +232,9 @@ class ClusterInquirer:
             names = await coordinator.children(paths.notes)
         except NoNodeError:
             return SinksTold(())
-        wanted = [each for each in names if each.startswith(NOTE_PREFIX)]
+        wanted, unread = _wanted_notes(names)
         notes: dict[str, tuple[bytes, int]] = {}
-        for name in wanted[:NOTES_READ_MAX]:
+        for name in wanted:
             try:
                 node = await coordinator.read(paths.note(name))
             except NoNodeError:
@@ -242,8 +242,29 @@ class ClusterInquirer:
             notes[name] = node.data or b"", node.version
         found = self._notes.sinks(notes, self._host.clock.now())
         left_out = max(0, len(found) - SINKS_SHOWN_MAX)
-        is_cut = len(wanted) > NOTES_READ_MAX
-        return SinksTold(tuple(found[:SINKS_SHOWN_MAX]), left_out + is_cut)
+        return SinksTold(tuple(found[:SINKS_SHOWN_MAX]), left_out + unread)
+
+
+def _sink_of(name: str) -> str:
+    """Return the quoted ID of the sink that has left a note of this name."""
+    return name[len(NOTE_PREFIX) :].rpartition("-")[0]
+
+
+def _wanted_notes(names: Sequence[str]) -> tuple[list[str], int]:
+    """Return the notes of sinks to read, and how many sinks are left out: a sink is read as a whole
+    or not at all, for some of its tasks do not tell how far it is."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if name.startswith(NOTE_PREFIX):
+            groups.setdefault(_sink_of(name), []).append(name)
+    wanted: list[str] = []
+    left_out = 0
+    for notes in groups.values():
+        if len(wanted) + len(notes) > NOTES_READ_MAX:
+            left_out += 1
+        else:
+            wanted += notes
+    return wanted, left_out
 
 
 class NotesWatched:
@@ -259,7 +280,7 @@ class NotesWatched:
         """Return the sinks of these notes, each a name with its data and version."""
         groups: dict[str, list[str]] = {}
         for name in notes:
-            groups.setdefault(name[len(NOTE_PREFIX) :].rpartition("-")[0], []).append(name)
+            groups.setdefault(_sink_of(name), []).append(name)
         self._seen = {each: seen for each, seen in self._seen.items() if each in groups}
         return [self._sink(each, groups[each], notes, now) for each in sorted(groups)]
 

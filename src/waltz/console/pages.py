@@ -180,6 +180,8 @@ def consumer_lag(consumer: ConsumerAnswer) -> str:
 
 def consumer_state(consumer: ConsumerAnswer) -> tuple[Health, str]:
     """Return how a consumer stands, and in which words."""
+    if consumer.may_be_connected:
+        return Health.UNKNOWN, "not known if connected"
     if not consumer.addresses:
         return Health.IMPAIRED, "not connected"
     if consumer.lag_transactions is None or not consumer.is_current:

@@ -64,6 +64,7 @@ FIRST_SECONDS_MAX: Final = 2.0
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class ClusterPoller:
@@ -216,13 +217,13 @@ class ClusterPoller:
             held = sorted(owned.get(server_id, {}))
             pause = max(ROUND_SECONDS, len(held) / PARTITIONS_PER_SECOND)
             pause = min(pause, SECONDS_BETWEEN_MAX)
-            self._servers.setdefault(address, Told(fresh_seconds=SERVER_FRESH_SECONDS + pause))
+            _expect(self._servers, address, SERVER_FRESH_SECONDS + pause)
             self._ask(address, pause, partial(self._ask_server, address, held))
         self._ask("consumers", CONSUMERS_SECONDS, self._ask_consumers)
         nodes = metadata.replicas()
         pause = min(max(NODE_SECONDS, len(nodes) / NODES_PER_SECOND), SECONDS_BETWEEN_MAX)
         for node in nodes:
-            self._nodes.setdefault(node, Told(fresh_seconds=NODE_FRESH_SECONDS + pause))
+            _expect(self._nodes, node, NODE_FRESH_SECONDS + pause)
             self._ask(node, pause, partial(self._ask_node, node))
         for gone in self._servers.keys() - addresses:
             del self._servers[gone]
@@ -259,7 +260,8 @@ class ClusterPoller:
         told = await _told(self._clock, before, self._asker.server(address, held))
         if address not in self._servers:
             return  # it has left the cluster in the meantime
-        self._servers[address] = told
+        fresh = self._servers[address].fresh_seconds
+        self._servers[address] = replace(told, fresh_seconds=fresh)
         if told.trouble is None and told.answer is not None and told.answer.reports is not None:
             marks = {
                 number: report.high_water_mark
@@ -286,7 +288,7 @@ class ClusterPoller:
 
         told = await _told(self._clock, before, answer())
         if node in self._nodes:
-            self._nodes[node] = told
+            self._nodes[node] = replace(told, fresh_seconds=self._nodes[node].fresh_seconds)
             was_away = before.answer is not None and before.answer.report.trouble is not None
             if was_away and before.asked_at is not None:
                 self._away_at[node] = before.asked_at
@@ -297,6 +299,13 @@ def _known_consumers(told: Told[ConsumersTold | None]) -> Told[ConsumersTold] | 
     if told.answer is None and told.trouble is None:
         return None
     return Told(told.answer, told.asked_at, told.trouble, told.fresh_seconds)
+
+
+def _expect(told: dict[K, Told[T]], key: K, fresh_seconds: float) -> None:
+    """Have the answers of a process count for so long: it is asked the less often the more there
+    is to ask, and that changes while it runs."""
+    before = told.get(key)
+    told[key] = replace(before or Told(), fresh_seconds=fresh_seconds)
 
 
 async def _told(clock: Clock, before: Told[T], asking: Awaitable[T]) -> Told[T]:

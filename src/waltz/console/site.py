@@ -161,8 +161,14 @@ def _consumers(view: View) -> Rendered:
                 f" {reason}."
                 for address, reason in known.unasked.items()
             ]
-            if not known.is_complete or len(found) > CONSUMERS_MAX:
+            troubles += [
+                f"The marks that are kept of {name} cannot be read: {reason}."
+                for name, reason in known.unread.items()
+            ]
+            if len(found) > CONSUMERS_MAX or (not known.is_complete and not known.unasked):
                 troubles.append("Not all consumers are shown: there are too many.")
+            elif not known.is_complete:
+                troubles.append("Not all consumers are shown.")
     return page_of(
         "consumers.html", "/consumers", "/consumers", view.picture,
         consumers=found[:CONSUMERS_MAX], not_told=NOT_TOLD if told is None else "",

@@ -80,6 +80,7 @@ class Life:
     refusals: tuple[RefusalShown, ...] | None
     refusals_count: int
     refusals_trouble: str
+    has_more_refusals: bool = False
 
     @property
     def health(self) -> Health:
@@ -110,6 +111,7 @@ def life_of(found: Explanation) -> Life:
         None if known is None else tuple(map(_refusal, known[:REFUSALS_LISTED_MAX])),
         0 if known is None else len(known),
         plain(found.refusals_trouble),
+        found.has_more_refusals,
     )
 
 

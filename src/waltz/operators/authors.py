@@ -110,6 +110,6 @@ def _identity_of_client(client: MountedClient) -> _Identity:
 
 
 def _not_found(answers: Collection[ServerClients | UnavailableError]) -> str:
-    silent = sum(isinstance(each, UnavailableError) for each in answers)
+    silent = sum(isinstance(each, UnavailableError) or not each.is_complete for each in answers)
     unasked = f"; {silent} of {len(answers)} servers do not say who is mounted" if silent else ""
     return f"it is not mounted now, and no journal that could be read has it{unasked}"

@@ -52,6 +52,11 @@ class Conversation:
         assert self._link.version is not None
         return self._link.version
 
+    def close(self) -> None:
+        """End the connection. Needed before its owner asks anything else once a question was given
+        up: the answer may still come, and would be taken for the next one's."""
+        self._connection.close()
+
     async def greet(self) -> None:
         """Send and receive a Hello. Raises UnavailableError: the peer does not speak this
         protocol."""

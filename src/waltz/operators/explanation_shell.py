@@ -93,6 +93,14 @@ class Explanation:
     refusals_trouble: str
 
     @property
+    def has_more_refusals(self) -> bool:
+        """Whether the server may remember more refused appends than it has told."""
+        report = self.refusals
+        if report is None or report.kept is None:
+            return False
+        return REFUSALS_EXPLAINED_MAX <= len(report.refusals) < report.kept.kept
+
+    @property
     def is_committed(self) -> bool | None:
         """Whether the transaction is committed; None: nobody can say. False: the partition's server
         and a majority of its copies say that the log ends before it.

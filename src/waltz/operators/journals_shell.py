@@ -244,6 +244,10 @@ class ClusterJournals:
         except UnavailableError as error:
             self._silent[node] = str(error)
             return JournalAnswer(replica, first, first, None, str(error))
+        except BaseException:
+            if (given_up := self._talks.pop(node, None)) is not None:
+                given_up.close()
+            raise
         facts = JournalFacts(decode_entries(answer.entries).entries)
         end = TransactionId(max(first, min(answer.next_transaction_id, last + 1)))
         return JournalAnswer(replica, first, end, facts)

@@ -73,9 +73,16 @@ class NamedConsumer:
     trouble: str | None = None
 
     @property
+    def has_all_partitions(self) -> bool:
+        """Whether `partitions` are all that are known of it somewhere: its kept marks could be
+        read, and no server has left out a partition that one of its clients has mounted."""
+        is_left_out = any(each.client.mounts_left_out for each in self.instances)
+        return self.trouble is None and not is_left_out
+
+    @property
     def is_current(self) -> bool:
         """Whether every mark is; see `ConsumerPartition`."""
-        return all(each.is_current for each in self.partitions)
+        return self.has_all_partitions and all(each.is_current for each in self.partitions)
 
     @property
     def last_known_milliseconds(self) -> int | None:
@@ -87,13 +94,15 @@ class NamedConsumer:
     def lag_transactions(self) -> int | None:
         """Return the sum over its partitions; None if any is unknown."""
         lags = [each.lag_transactions for each in self.partitions]
-        return None if None in lags else sum(each or 0 for each in lags)
+        if None in lags or not self.has_all_partitions:
+            return None
+        return sum(each or 0 for each in lags)
 
     @property
     def lag(self) -> Lag | None:
         """Return the lag of the partition that lags most; None if any is unknown."""
         lags = [each.lag for each in self.partitions]
-        if not lags or None in lags:
+        if not lags or None in lags or not self.has_all_partitions:
             return None
         known = [each for each in lags if each is not None]
         most = [each.most_seconds for each in known]
@@ -105,11 +114,12 @@ class NamedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumersView:
-    """All consumers. `age_seconds` is the age of the servers' answers; `unasked` has the servers
-    that gave none, with the reason. `is_complete`: every server said everything."""
+    """All consumers. `age_seconds` is the age of the servers' answers, None if none answered;
+    `unasked` has the servers that gave none, with the reason. `is_complete`: every server said
+    everything."""
 
     consumers: tuple[NamedConsumer, ...]
-    age_seconds: float
+    age_seconds: float | None
     unasked: Mapping[Address, str]
     is_complete: bool
 
@@ -183,7 +193,7 @@ def view_consumers(
     consumers += [_consumer(None, {}, found, ends) for _, found in sorted(by_client.items())]
     return ConsumersView(
         tuple(consumers),
-        max((each.age_seconds for each in said.values()), default=0.0),
+        max((each.age_seconds for each in said.values()), default=None),
         {each: str(found) for each, found in answers.items() if isinstance(found, Exception)},
         len(said) == len(answers) and all(each.is_complete for each in said.values()),
     )
