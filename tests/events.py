@@ -212,7 +212,7 @@ MEANINGS: Final[dict[str, str]] = {
     "policy_missing": "A policy is demanded, and the coordinator keeps none: all are refused that"
     " access.breakGlass does not name.",
     "policy_not_taken": "The policy file or the coordinator's node has changed and cannot be used;"
-    " the policy read before stays in force.",
+    " the policy read before, if any, stays in force.",
     "policy_read": "This is the policy from now on.",
     "policy_unconfirmed": "The coordinator does not say which policy it keeps; the one read before"
     " stays in force.",

@@ -30,6 +30,14 @@ def test_without_a_policy_no_figure_is_given() -> None:
     assert list(family.samples(None)) == []
 
 
+def test_where_none_is_in_force_what_cannot_be_used_is_a_figure_all_the_same() -> None:
+    assert readings(PolicyStanding(None, False, True)) == {
+        "policy_version": None,
+        "policy_denies": None,
+        "policy_file_faulty": 1,
+    }
+
+
 def test_denials_are_counted_by_verb_and_outcome() -> None:
     family: Family[PolicyStanding] = denied_requests(lambda standing: standing)
     assert [each.name for each in family.labels] == ["verb", "outcome"]

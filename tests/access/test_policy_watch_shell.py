@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.client.fake_cluster import until
+from waltz.access.auditing import Auditing
 from waltz.access.policy import Mode, Policy, Verb, decide
+from waltz.access.policy_standing import PolicyStanding
 from waltz.access.policy_watch_shell import (
     POLICY_LOOK_SECONDS,
     REVISIONS,
@@ -18,6 +20,8 @@ from waltz.access.policy_watch_shell import (
     Revisions,
 )
 from waltz.access.principals import parse_pattern
+from waltz.access.told_denials_shell import ToldDenials
+from waltz.audit.audit_shell import Audit
 from waltz.errors import ConfigurationError
 from waltz.system.real_host import real_host
 
@@ -166,6 +170,33 @@ def test_a_stored_policy_is_taken_though_the_one_before_is_not_yet_revised_by_ag
 
     asyncio.run(asyncio.wait_for(main(), 240.0))
     assert revised == [8, 9] + [10] * REVISIONS
+
+
+def test_a_fault_where_there_was_no_policy_is_not_told_as_a_policy_in_force(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Every request is served then: the log must not say that a policy stays in force."""
+
+    class Empty(Keeper):
+        async def read(self) -> bytes | None:
+            return b"version: nine" if self.version else None
+
+    async def main() -> None:
+        keeper = Empty(0)
+        watch = PolicyWatch(real_host(None), AccessConfig(follows_coordinator=True), stored=keeper)
+        await watch.start()
+        try:
+            keeper.store(9)
+            await until(lambda: watch.is_faulty)
+            assert watch.policy is None
+            denials = ToldDenials(watch, Auditing(Audit(real_host(None), None, "a test")))
+            assert denials.standing() == PolicyStanding(None, False, True)
+        finally:
+            await watch.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 240.0))
+    (told,) = [each for each in caplog.messages if each.startswith("policy_not_taken")]
+    assert told.endswith("; no policy is in force, so no request is refused for who asks")
 
 
 def test_revisions_come_at_once_and_then_by_the_interval() -> None:

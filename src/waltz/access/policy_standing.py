@@ -15,9 +15,10 @@ NO_POLICY: Final = "there is no policy in force"
 
 class PolicyStanding(NamedTuple):
     """The policy in force: its version, whether it denies or only observes, and whether its file
-    has changed since and cannot be used. `denials` counts requests by verb and outcome."""
+    has changed since and cannot be used. Without a version there is none in force, and what the
+    coordinator keeps cannot be used. `denials` counts requests by verb and outcome."""
 
-    version: int
+    version: int | None
     denies: bool
     is_faulty: bool
     denials: tuple[tuple[tuple[str, str], int], ...] = ()
@@ -28,7 +29,7 @@ def policy_metrics(
 ) -> Sequence[Metric[State]]:
     """Return the figures without labels; `standing` is None if a process has no policy."""
 
-    def of(state: State, value: Callable[[PolicyStanding], float]) -> float | None:
+    def of(state: State, value: Callable[[PolicyStanding], float | None]) -> float | None:
         found = standing(state)
         return None if found is None else value(found)
 
@@ -42,16 +43,16 @@ def policy_metrics(
         gauge(
             "policy_denies",
             "1 if the policy in force denies, 0 if it only observes.",
-            lambda s: of(s, lambda found: found.denies),
+            lambda s: of(s, lambda found: None if found.version is None else found.denies),
             absent=NO_POLICY,
         ),
         gauge(
             "policy_file_faulty",
             "1 if the policy's file, or the coordinator's node, cannot be used: the policy read"
-            " before stays in force, or, if one is demanded and none was there, all are refused but"
-            " access.breakGlass.",
+            " before stays in force, or, if none was there, all are refused but access.breakGlass"
+            " where one is demanded, and nobody where none is.",
             lambda s: of(s, lambda found: found.is_faulty),
-            absent=NO_POLICY,
+            absent=f"{NO_POLICY}, and none is kept that cannot be used",
         ),
     )
 

@@ -242,7 +242,10 @@ class PolicyWatch:
             self.policy = policy
         except ConfigurationError as error:
             self.is_faulty = True
-            logger.error("policy_not_taken error=%s; the one read before stays in force", error)
+            stays = "the one read before stays in force"
+            if self.policy is None:
+                stays = "no policy is in force, so no request is refused for who asks"
+            logger.error("policy_not_taken error=%s; %s", error, stays)
             if self._audit is not None:
                 self._audit.note(AuditDecision.NOT_TAKEN, "policy", reason=str(error))
             return False

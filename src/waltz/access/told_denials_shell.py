@@ -31,13 +31,13 @@ class ToldDenials:
 
     def standing(self) -> PolicyStanding | None:
         """Return what is known of the policy at this moment; None: there is none."""
-        policy = self._watch.policy
-        if policy is None:
+        policy, is_faulty = self._watch.policy, self._watch.is_faulty
+        if policy is None and not is_faulty:
             return None
         return PolicyStanding(
-            policy.version,
-            policy.mode is Mode.DENY,
-            self._watch.is_faulty,
+            None if policy is None else policy.version,
+            policy is not None and policy.mode is Mode.DENY,
+            is_faulty,
             tuple(sorted(self._counts.items())),
         )
 
