@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -143,3 +145,26 @@ def test_what_was_issued_is_listed_and_nothing_else(certificates: CertificateDir
     assert certificates.is_own("s1")
     assert certificates.described("s1").uris == ("spiffe://here/s1",)
     assert certificates.described("ca").uses == ("CA",)
+
+
+@contextmanager
+def no_file_longer_than(count: int) -> Iterator[None]:
+    """Have writes fail as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_cannot_be_written_leaves_no_part_of_a_key(
+    certificates: CertificateDirectory,
+) -> None:
+    certificates.issue(identity("node"), now=NOW, days=365)
+    files = {each: each.read_bytes() for each in certificates.path.iterdir()}
+    with no_file_longer_than(100), pytest.raises(ConfigurationError, match="File too large"):
+        certificates.issue(identity("other"), now=NOW, days=365)
+    with no_file_longer_than(100), pytest.raises(ConfigurationError, match="File too large"):
+        certificates.renew("node", now=NOW, days=365)
+    assert {each: each.read_bytes() for each in certificates.path.iterdir()} == files

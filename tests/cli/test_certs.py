@@ -129,6 +129,16 @@ def test_show_says_what_has_expired_and_what_is_another_s(tmp_path: Path) -> Non
     assert "expired" in certs(directory, "show").out
 
 
+def test_show_does_not_call_valid_what_outlasts_its_ca(tmp_path: Path) -> None:
+    """The CA was renewed for fewer days than it had left, and these are over."""
+    directory = made(tmp_path / "ca")
+    certs(directory, "issue", "me", "--for", "client")
+    year_ago = datetime.now(UTC) - timedelta(days=365)
+    CertificateDirectory(directory).renew_authority(now=year_ago, days=1)
+    states = {each["file"]: each["state"] for each in certs(directory, "show", "--json").json}
+    assert states == {"ca": "expired", "me": "its CA has expired"}
+
+
 def expired(directory: Path, name: str) -> None:
     """Issue a client's certificate that was valid for a day, a year ago."""
     identity = Identity(name, (), f"spiffe://waltz/client/{name}", accepts=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 import subprocess
 from pathlib import Path
@@ -176,3 +177,26 @@ def test_a_file_is_its_owner_s_alone_and_replaces_nothing(tmp_path: Path) -> Non
     assert path.read_bytes() == b"one"
     with pytest.raises(ConfigurationError, match="cannot write"):
         write_owner_only(tmp_path / "none" / "key.pem", b"one")
+
+
+def test_a_file_that_cannot_be_written_leaves_no_part_of_a_key_and_can_be_written_later(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "key.pem"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # as a disk that is full
+    try:
+        with pytest.raises(ConfigurationError, match="cannot write"):
+            write_owner_only(path, b"k" * 1_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    write_owner_only(path, b"k" * 1_000)
+    assert path.read_bytes() == b"k" * 1_000
+
+
+def test_the_file_of_another_that_writes_now_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".key.pem.new").write_bytes(b"theirs")
+    with pytest.raises(ConfigurationError, match="remove it"):
+        write_owner_only(tmp_path / "key.pem", b"ours")
+    assert (tmp_path / ".key.pem.new").read_bytes() == b"theirs"

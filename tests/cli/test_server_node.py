@@ -92,6 +92,19 @@ def test_check_judges_and_prints_what_would_be_in_force(tmp_path: Path) -> None:
     assert "server.jetty.port: 9000  # --http-address" in done.stdout
 
 
+def test_check_refuses_what_several_workers_would_not_start_with(tmp_path: Path) -> None:
+    path = tmp_path / "server.yml"
+    path.write_text("coordinator.address: 127.0.0.1:1\nserver.port: 7000\n")
+    preferring = tmp_path / "preferring.yml"
+    preferring.write_text(f"{path.read_text()}server.preferredPartitions: [1]\n")
+    check = ("server", "--check", "--workers", "2")
+    assert run_waltz(*check, str(path)).returncode == 0
+    refused = run_waltz(*check, str(preferring))
+    assert (refused.returncode, "would prefer the same" in refused.stderr) == (1, True)
+    beyond = run_waltz(*check, str(path), "--address", "127.0.0.1:65535")
+    assert (beyond.returncode, "worker 1 would have port 65536" in beyond.stderr) == (1, True)
+
+
 @pytest.mark.processes
 def test_a_server_runs_from_its_file_takes_what_it_prefers_and_hands_it_back(
     cluster: RunningCluster, tmp_path: Path

@@ -7,11 +7,14 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from waltz.cli import up
 from waltz.cli.trial_directory import (
     EMBEDDED,
+    STORAGE_NODES,
     ClusterFile,
     CoordinatorWish,
     choose_ports,
@@ -120,6 +123,53 @@ def test_a_missing_cluster_file_names_the_remedy(tmp_path: Path) -> None:
 def test_a_new_directory_is_made(tmp_path: Path) -> None:
     assert prepare_directory(tmp_path / "a" / "b") is False
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def layout(directory: Path) -> ClusterFile:
+    return up.open_layout(
+        directory, name="waltz", host="127.0.0.1", port=0, servers=1, partitions=1
+    )
+
+
+def storage_directories(directory: Path) -> list[bool]:
+    return [(directory / f"storage-{number}").is_dir() for number in range(1, STORAGE_NODES + 1)]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_cluster_whose_creation_was_interrupted_is_created_by_the_next_start(
+    is_written: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before the cluster's file appears, and just after."""
+
+    def interrupted(directory: Path, cluster: ClusterFile, **more: Any) -> None:
+        if is_written:
+            write_cluster_file(directory, cluster, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up, "write_cluster_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        layout(tmp_path)
+    monkeypatch.undo()
+    layout(tmp_path)
+    assert storage_directories(tmp_path) == [True] * STORAGE_NODES
+
+
+@pytest.mark.parametrize("left", [("cluster.json.new",), ("lock", "cluster.json.new")])
+def test_what_a_full_disk_left_of_the_first_start_is_not_somebody_else_s(
+    left: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name in left:
+        (tmp_path / name).touch()
+    assert prepare_directory(tmp_path) is False
+    layout(tmp_path)
+    assert storage_directories(tmp_path) == [True] * STORAGE_NODES
+
+
+def test_a_storage_directory_with_something_in_it_is_somebody_else_s(tmp_path: Path) -> None:
+    (tmp_path / "storage-1").mkdir()
+    (tmp_path / "storage-1" / "records").touch()
+    with pytest.raises(ConfigurationError, match="storage-1"):
+        prepare_directory(tmp_path)
 
 
 def test_a_foreign_directory_is_refused_untouched(tmp_path: Path) -> None:

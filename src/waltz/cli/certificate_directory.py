@@ -106,13 +106,10 @@ class CertificateDirectory:
         """
         path = self.file_of(identity.name)
         pair = self.authority().issue(identity, now=now, days=days)
-        temporary = self._temporary(path)
-        with _explained(path):
+        with _explained(path), self._temporary(path) as temporary:
             _write(temporary, pair.certificate + pair.key)
-            try:
-                os.link(temporary, path)  # never replaces
-            finally:
-                temporary.unlink()
+            os.link(temporary, path)  # never replaces
+            temporary.unlink()
             _sync(self.path)
         return path
 
@@ -177,14 +174,20 @@ class CertificateDirectory:
         return CertificatePair(content, content)
 
     def _replace(self, path: Path, content: bytes) -> None:
-        temporary = self._temporary(path)
-        with _explained(path):
+        with _explained(path), self._temporary(path) as temporary:
             _write(temporary, content)
             temporary.rename(path)
             _sync(self.path)
 
-    def _temporary(self, path: Path) -> Path:
-        return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    @contextmanager
+    def _temporary(self, path: Path) -> Iterator[Path]:
+        """Yield a name for a file that is to become the one at `path`; nothing has that name
+        afterwards: what is half written on a full disk may be half of a key."""
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _check_directory(self) -> None:
         with _explained(self.path):

@@ -275,7 +275,11 @@ def state_of(
         return "of another CA"
     if moment > found.not_after:
         return "expired"
-    return "valid" if moment >= found.not_before else "not yet valid"
+    if moment < found.not_before:
+        return "not yet valid"
+    if name != AUTHORITY and moment > certificates.described(AUTHORITY).not_after:
+        return "its CA has expired"  # a CA may be renewed for less time than it had left
+    return "valid"
 
 
 def settings_of(holder: str, certificate: Path, authorities: Path) -> dict[str, str]:

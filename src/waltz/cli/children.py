@@ -163,9 +163,31 @@ class Keeper:
             self._say(f"[yellow]{child.name} ended {ended}[/]; starting it again")
             pause = RESTART_SECONDS_MIN if child.ready.is_set() else pause * 2
             await asyncio.sleep(min(pause, RESTART_SECONDS_MAX))
+            while not await self._restart(child):
+                pause = RESTART_SECONDS_MAX
+                await asyncio.sleep(pause)
             if self._told.is_set():
                 return
-            await child.start()
-            child.restarts += 1
-            self._on_restart()
             watching = asyncio.create_task(child.watch())
+
+    async def _restart(self, child: Child) -> bool:
+        """Start `child` again, unless told to stop; return False if the system has no room for it:
+        that may end, and the child must not be forgotten."""
+        if self._told.is_set():
+            return True
+        try:
+            await child.start()
+        except OSError as error:
+            self._tell_of(f"{child.name} cannot be started, and is tried again", error)
+            return False
+        child.restarts += 1
+        try:
+            self._on_restart()
+        except OSError as error:
+            self._tell_of(f"{child.name} was started, and that is not noted", error)
+        return True
+
+    def _tell_of(self, text: str, error: OSError) -> None:
+        from rich.markup import escape  # processes that keep no children do without
+
+        self._say(f"[yellow]{text}[/]: {escape(str(error))}")

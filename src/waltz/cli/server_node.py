@@ -33,7 +33,7 @@ from waltz.cli.nodes import (
     run_loop,
     until_told,
 )
-from waltz.cli.server_workers import run_workers
+from waltz.cli.server_workers import ServerWorkers, run_workers
 from waltz.cluster.paths import root_at
 from waltz.configuration.coordinator_settings import COORDINATOR_ADDRESS, coordinator_address
 from waltz.configuration.http_settings import http_access
@@ -241,6 +241,8 @@ def server(
         server_paths(settings)
         if (policy_path := policy_file(settings)) is not None:
             read_policy(RealDisk(), policy_path)
+        if workers > 1:
+            ServerWorkers(settings, [], workers)  # judges, and starts nothing
         print_settings(settings)
         return
     set_up_logging(log_format)

@@ -44,6 +44,8 @@ TLS_DIRECTORY = "tls"
 CLIENT: Final = "client"
 """The name of the certificate for clients."""
 STORAGE_NODES = 3
+STORAGE_NAMES: Final = tuple(f"storage-{number}" for number in range(1, STORAGE_NODES + 1))
+"""The names of the storage nodes, and of their directories."""
 FREE_PORT_MIN = 10_000
 FREE_PORT_MAX = 32_000
 FREE_PORT_TRIALS_MAX = 100
@@ -220,12 +222,23 @@ def prepare_directory(directory: Path) -> bool:
             f"a restore into {directory} was cut short ({RESTORING_NAME} in it): run the same"
             " command again, or give another --directory"
         )
-    if names - {"lock", f"{RESTORING_NAME}.new"}:
+    foreign = names - {"lock", f"{FILE_NAME}.new", f"{RESTORING_NAME}.new"}
+    foreign -= {name for name in STORAGE_NAMES if _is_empty_directory(directory / name)}
+    if foreign:
         raise ConfigurationError(
             f"{directory} is not empty and holds no cluster (no {FILE_NAME}, but"
-            f" {min(names)!r}); give an empty or new --directory"
+            f" {min(foreign)!r}); give an empty or new --directory"
         )
     return False
+
+
+def _is_empty_directory(path: Path) -> bool:
+    """Return whether it is a directory without anything in it, as a start leaves it that was cut
+    short before the cluster was there."""
+    try:
+        return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    except OSError:
+        return False
 
 
 def trial_client_tls(directory: Path, cluster: ClusterFile) -> TlsSettings | None:
@@ -315,8 +328,8 @@ def plan_cluster(
         partitions,
         coordinator,
         tuple(
-            StoragePlace(f"storage-{i + 1}", rest[servers + 2 * i], rest[servers + 2 * i + 1])
-            for i in range(STORAGE_NODES)
+            StoragePlace(name, rest[servers + 2 * i], rest[servers + 2 * i + 1])
+            for i, name in enumerate(STORAGE_NAMES)
         ),
         tuple(ServerPlace(f"server-{i + 1}", rest[i]) for i in range(servers)),
         wish.runs_zookeeper,

@@ -260,9 +260,10 @@ def open_layout(
         )
         planned = replace(planned, speaks_tls=bool(tls))
         refuse_open_ports(planned, is_open=is_open)
-        write_cluster_file(directory, planned, ready=False, processes=[])
+        # Once the file is there a missing storage directory is a loss, which no start repairs.
         for place in planned.storages:
-            (directory / place.name).mkdir(mode=0o700)
+            (directory / place.name).mkdir(mode=0o700, exist_ok=True)
+        write_cluster_file(directory, planned, ready=False, processes=[])
         return planned
     cluster = read_cluster_file(directory)
     for option, wanted, found in (

@@ -325,11 +325,12 @@ def write_owner_only(path: Path, content: bytes) -> None:
     try:
         if path.exists():
             raise ConfigurationError(f"{path} is there already; remove it, or write elsewhere")
-        with open(temporary, "xb", opener=owner_only) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        file = open(temporary, "xb", opener=owner_only)  # noqa: SIM115 only what is ours is removed
         try:
+            with file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(temporary, path)
         finally:
             temporary.unlink()
