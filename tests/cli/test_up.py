@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import run_waltz, running_cluster, start_cluster, wait_until
-from waltz.cli.trial_directory import ClusterFile, ServerPlace, StoragePlace
-from waltz.cli.up import open_ports, refuse_open_ports
+from waltz.cli.trial_directory import (
+    FILE_NAME,
+    ClusterFile,
+    ServerPlace,
+    StoragePlace,
+    plan_cluster,
+)
+from waltz.cli.up import Supervisor, open_ports, refuse_open_ports
 from waltz.errors import ConfigurationError
 from waltz.types import Address, ZooKeeperAddress
 
@@ -66,6 +73,21 @@ def test_what_other_machines_reach_and_believes_everybody_is_told(
             refuse_open_ports(cluster, is_open=False)
     else:
         refuse_open_ports(cluster, is_open=False)
+
+
+def test_a_process_that_is_started_again_too_early_does_not_make_the_cluster_ready(
+    tmp_path: Path,
+) -> None:
+    plan = plan_cluster(
+        name="test", cluster_key="key", host="127.0.0.1", port=0, servers=1, partitions=1
+    )
+    supervisor = Supervisor(tmp_path, plan, None, console_at=Address("127.0.0.1", 7180))
+    for keeper in (supervisor._console_keeper, supervisor._keeper):
+        keeper._on_restart()
+        assert json.loads((tmp_path / FILE_NAME).read_text())["ready"] is False
+    supervisor.note(ready=True)
+    supervisor._console_keeper._on_restart()
+    assert json.loads((tmp_path / FILE_NAME).read_text())["ready"] is True
 
 
 def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:

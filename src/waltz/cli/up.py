@@ -123,7 +123,7 @@ class Supervisor:
         self._keeper = Keeper(
             self._storages + self._servers,
             say=console.print,
-            on_restart=lambda: self.note(ready=True),
+            on_restart=self._note_processes,
         )
         self._console_at = console_at
         self._console_keeper = Keeper(
@@ -131,7 +131,7 @@ class Supervisor:
             if console_at is None
             else [console_child(console_at, cluster, shared, logs, log_format)],
             say=console.print,
-            on_restart=lambda: self.note(ready=True),
+            on_restart=self._note_processes,
         )
 
     def note_partitions(self, count: int) -> None:
@@ -161,6 +161,11 @@ class Supervisor:
 
     def _note_restart(self) -> None:
         console.print("[yellow]ZooKeeper ended[/]; starting it again")
+        self._note_processes()
+
+    def _note_processes(self) -> None:
+        """Take note of a process in the place of another: whether the cluster is ready is as it
+        was, for a process may end before all others have started."""
         self.note(ready=self._ready)
 
     async def start(self) -> None:
