@@ -84,6 +84,11 @@ def test_a_directory_is_made_only_if_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "a b").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_directory_whose_parent_is_missing_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"there is no directory {tmp_path}/a: is it"):
+        directory_target(tmp_path / "a" / "b")
+
+
 def test_openers_that_race_all_find_the_directory_that_one_of_them_makes(tmp_path: Path) -> None:
     together = Barrier(4)
 

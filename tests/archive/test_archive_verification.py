@@ -14,8 +14,9 @@ from obstore.store import MemoryStore
 
 from tests.archive.archives import KEY, NOW, OTHER_KEY, add, batch
 from tests.archive.listed_log import ListedLog
+from tests.archive.test_archive import join_all
 from waltz.archive.archive import HINT, read_archive
-from waltz.archive.archive_target import BucketTarget, Target
+from waltz.archive.archive_target import BucketTarget, Listed, Target
 from waltz.archive.archive_verification import (
     NamedObject,
     Records,
@@ -149,6 +150,45 @@ def test_a_lost_last_manifest_is_found_by_the_hint() -> None:
     target.delete(manifest_path(1))
     found = verify(target)
     assert [each.text for each in found.findings] == ["manifest 1 was written and is lost"]
+
+
+class BusyTarget(BucketTarget):
+    """An archiver commits as soon as the manifests were listed."""
+
+    is_busy = False
+
+    def list(self, prefix: str, after: str | None = None) -> Iterator[Listed]:
+        found = [*super().list(prefix, after)]
+        if prefix == "manifests" and self.is_busy:
+            self.is_busy = False
+            add(self, {0: [(9, 12)]}, now=NOW + 2, size=4)
+        yield from found
+
+
+def test_a_commit_during_a_verification_is_no_manifest_that_is_lost() -> None:
+    target = BusyTarget("memory:", MemoryStore())
+    add(target, {0: [(0, 9)]}, size=4)
+    target.is_busy = True
+    found = verify(target)
+    assert (found.verdict, found.findings, found.manifests) == (True, [], 1)
+    assert verify(target).manifests == 2
+
+
+def test_an_object_that_was_replaced_during_a_verification_is_not_said_to_be_lost() -> None:
+    target = memory_target()
+    archive = add(target, {0: [(0, 6), (6, 9)]})
+    found = verify(target, announce=lambda total: join_all(target, archive))
+    assert (found.findings, found.verdict, found.transactions) == ([], None, 0)
+    assert len(found.unknown) == 2
+    assert "was replaced by a larger object meanwhile" in found.unknown[0]
+    assert verify(target).verdict is True
+
+
+@pytest.mark.parametrize("name", ["archive.json", manifest_path(1)])
+def test_json_that_is_nested_too_deeply_is_found(name: str) -> None:
+    target = small_archive()
+    target.put(name, b"[" * 60_000)
+    assert is_found(target)
 
 
 def test_a_manifest_that_drops_or_moves_transactions_is_found() -> None:

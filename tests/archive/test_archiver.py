@@ -199,6 +199,37 @@ def test_a_partition_in_trouble_does_not_hold_up_the_others() -> None:
     assert step(machine, 11, told(9, 4)) == [copy(ZERO, 0, 10)]
 
 
+def test_a_trouble_is_told_until_the_partition_is_copied() -> None:
+    """A round may take minutes; what the one before has found is as true until then."""
+    machine = archiver()
+    opened(machine)
+    step(machine, 0, told(9, 4, nodes={}))
+    step(machine, 0, NotCopied(ZERO, "copies differ", is_difference=True))
+    (commit,) = step(machine, 0, Copied(file(0, 5, 1), NODE))
+    assert isinstance(commit, Commit)
+    step(machine, 0, Committed(after(commit), NOW))
+    step(machine, 0, Swept(()))
+    assert step(machine, 10) == [Ask(with_nodes=False)]
+    assert step(machine, 10, told(9, 4)) == [copy(ZERO, 0, 10)]
+    assert machine.troubles == machine.differences == {ZERO: "copies differ"}
+    step(machine, 10, Copied(file(0, 10), NODE))
+    assert machine.troubles == machine.differences == {}
+
+
+def test_what_failed_once_is_not_told_of_a_later_round() -> None:
+    machine = archiver()
+    opened(machine)
+    step(machine, 0, Failed("the coordinator is away"))
+    assert machine.trouble == "the coordinator is away"
+    step(machine, 1)
+    step(machine, 1, told(9, nodes={}))
+    step(machine, 1, NotCopied(ZERO, "no copy"))
+    step(machine, 1, Swept(()))
+    assert machine.phase is Phase.WAITING
+    assert not machine.trouble
+    assert machine.troubles == {ZERO: "no copy"}
+
+
 def test_a_mark_below_the_archive_is_told_and_nothing_is_taken_back() -> None:
     machine = archiver()
     contents = following(EMPTY, Manifest(0, None, NOW, "w", files=(file(0, 10),)), "0" * 64)
@@ -316,6 +347,34 @@ def test_once_ends_when_all_is_archived_or_something_is_wrong() -> None:
     step(machine, 0, Swept(()))
     assert machine.closed
     assert machine.troubles
+
+
+def test_once_that_is_told_to_stop_is_not_said_to_have_archived_everything() -> None:
+    machine = archiver(once=True)
+    assert step(machine, 0, StopAsked()) == []
+    assert machine.trouble is not None
+    machine = archiver(once=True)
+    opened(machine)
+    step(machine, 0, told(9, nodes={}))
+    step(machine, 0, StopAsked())
+    assert machine.closed
+    assert machine.trouble is not None
+
+
+def test_while_more_is_to_be_archived_a_commit_is_no_success() -> None:
+    machine = archiver()
+    opened(machine)
+    step(machine, 0, told(9, nodes={}))
+    (commit,) = step(machine, 0, Copied(file(0, 5), NODE))
+    assert isinstance(commit, Commit)
+    step(machine, 0, Committed(after(commit), NOW + 1))
+    assert machine.committed_at is None
+    step(machine, 0, Swept(()))
+    step(machine, 0, told(9))
+    (commit,) = step(machine, 0, Copied(file(5, 10), NODE))
+    assert isinstance(commit, Commit)
+    step(machine, 0, Committed(after(commit), NOW + 2))
+    assert machine.committed_at == NOW + 2
 
 
 def test_the_lag_is_told_however_many_marks_have_come() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.server import ThreadingHTTPServer
 from itertools import chain
+from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,13 +17,13 @@ from tests.archive.archives import KEY, NOW
 from tests.archive.listed_log import ListedLog
 from tests.archive.test_archiver_shell import expect_equal, run
 from tests.archive.test_commits import race
-from tests.buckets import BadDay, bad_store
+from tests.buckets import BadDay, BadStore, bad_store
 from tests.shares import one_in
 from waltz.archive.archive import read_archive
 from waltz.archive.archive_target import open_target
 from waltz.archive.archive_verification import verify
 from waltz.archive.commits import commit, create_archive, orphans
-from waltz.archive.manifest import Manifest
+from waltz.archive.manifest import Manifest, object_path
 from waltz.errors import (
     ArchiveUnreachableError,
     ConfigurationError,
@@ -117,6 +121,49 @@ def test_a_store_that_is_looked_at_while_answers_are_lost_is_not_slandered(
     target = open_target(bucket_url, attempts_max=4)
     assert target.put_if_absent("a", b"1")
     assert target.get("a", 1) == b"1"
+
+
+class UndeletingStore(BadStore):
+    """Answers deletions as a store does whose credentials may not delete."""
+
+    day = BadDay()
+
+    def handle_any(self) -> None:
+        if self.command == "DELETE":
+            self.answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+        elif self.command == "POST" and "delete" in self.path:
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            errors = [
+                b"<Error><Key>%s</Key><Code>AccessDenied</Code><Message>no</Message></Error>" % key
+                for key in re.findall(b"<Key>(.*?)</Key>", asked)
+            ]
+            self.answer(200, {}, b"<DeleteResult>%s</DeleteResult>" % b"".join(errors))
+        else:
+            super().handle_any()
+
+
+def test_credentials_that_may_not_delete_archive_and_keep_what_would_be_swept(
+    object_store: str, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Handler(UndeletingStore):
+        upstream = urlsplit(object_store).netloc
+
+    log = ListedLog({0: 40})
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        target = open_target(bucket_url, attempts_max=2)
+        before = create_archive(target, log.cluster_key).contents
+        replaced = object_path(0, 0, 9, "0" * 16)
+        target.put(replaced, b"replaced by a larger one long ago")
+        commit(target, before, Manifest(0, None, NOW, "writer", removed={replaced: 1}))
+        state = run(log, target)
+        assert (state.is_healthy, state.trouble, state.swept) == (True, None, 0)
+        expect_equal(read_archive(target), log)
+        assert target.exists(replaced)
+        with pytest.raises(ConfigurationError, match=r"refuses to delete .* credentials"):
+            target.delete(replaced)
+        server.shutdown()
 
 
 def test_a_commit_whose_answer_is_lost_is_one_commit(bad_day: BadDay, bucket_url: str) -> None:

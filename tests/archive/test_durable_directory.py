@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,25 @@ def test_no_object_has_its_name_if_one_could_not_be_synced(operation: DiskOperat
     with pytest.raises(OSError, match="fails"):
         DurableDirectory(disk, "/a").put_all_if_absent([(f"x/{each}", b"d") for each in range(5)])
     assert not [path for path in disk.contents() if path.startswith("/a/x/")]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [DiskOperation.OPEN, DiskOperation.WRITE, DiskOperation.SYNC, DiskOperation.LINK],
+)
+def test_a_write_that_fails_leaves_no_bytes_behind(operation: DiskOperation) -> None:
+    """Else each attempt on a full disk would take what was freed since the one before."""
+    disk = SimulatedDisk(["/a"])
+    directory = DurableDirectory(disk, "/a")
+    for _ in range(3):
+        disk.fault = fail_nth(operation, 3, errno.ENOSPC)
+        with pytest.raises(OSError, match="fails"):
+            directory.put_all_if_absent([(f"x/{each}", b"data") for each in range(5)])
+    assert disk.list_directory("/a/staging") == []
+
+
+def test_an_object_that_cannot_be_replaced_leaves_no_bytes_behind() -> None:
+    disk = SimulatedDisk(["/a"], fault=fail_nth(DiskOperation.RENAME, 1))
+    with pytest.raises(OSError, match="fails"):
+        DurableDirectory(disk, "/a").put("x", b"data")
+    assert disk.list_directory("/a/staging") == []

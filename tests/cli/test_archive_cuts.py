@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 import waltz
 from tests.archive.archives import NOW, add, directory_target
 from tests.client.applications import Recorder
-from tests.clusters import RunningCluster, run_tool
+from tests.clusters import RunningCluster, run_tool, running_cluster
 from waltz.archive.archive import open_archive, read_archive
 from waltz.archive.manifest import Cut
 from waltz.archive.named_cuts import record_cut
-from waltz.types import PartitionId, TransactionId
+from waltz.cluster.log_history import LogHistory, encode_histories
+from waltz.cluster.paths import DEFAULT_ROOT, ClusterPaths
+from waltz.restore.restoring_shell import put_node
+from waltz.system.real_host import real_host
+from waltz.types import PartitionId, TransactionId, parse_coordinator
 
 
 def file_at(tmp_path: Path, coordinator: str = "127.0.0.1:1") -> Path:
@@ -62,6 +68,29 @@ def test_the_archive_of_another_cluster_names_no_cut(
     add(directory_target(tmp_path / "a"), {0: [(0, 5)]})
     said = run_tool("archive", "cut", file_at(tmp_path, cluster.coordinator), "friday")
     assert (said.code, "has the log of cluster" in said.err) == (1, True)
+
+
+@pytest.mark.processes
+def test_an_archive_that_the_log_has_left_behind_names_no_cut(tmp_path: Path) -> None:
+    """A restore went back behind what is archived: its IDs are those of other transactions now."""
+    (tmp_path / "a").mkdir()
+    with running_cluster(tmp_path / "cluster", "--partitions", "1") as cluster:
+        file = file_at(tmp_path, cluster.coordinator)
+        with waltz.open_client(cluster.coordinator, Recorder()) as client:
+            client.append_many(0, [b"1", b"2", b"3"])
+        assert run_tool("archive", "run", file, "--once").code == 0
+        restore = LogHistory(uuid4(), NOW, {PartitionId(0): TransactionId(1)})
+
+        async def restored() -> None:
+            host = real_host(parse_coordinator(cluster.coordinator))
+            path = ClusterPaths(DEFAULT_ROOT).history
+            await put_node(host.coordinator, path, encode_histories((restore,)))
+            await host.coordinator.close()
+
+        asyncio.run(restored())
+        said = run_tool("archive", "cut", file, "friday")
+        assert (said.code, "archive to another target" in said.err) == (1, True)
+        assert not open_archive(f"file://{tmp_path}/a").cuts
 
 
 def test_cuts_are_listed_with_their_marks_the_oldest_first(tmp_path: Path) -> None:

@@ -57,6 +57,18 @@ def test_a_mark_that_is_not_known_is_no_lag_of_nothing(tmp_path: Path) -> None:
     assert (_shown(None), _shown(0)) == ("unknown", "0")
 
 
+def test_a_log_that_ends_before_the_archive_is_not_said_to_be_archived_to_its_end(
+    tmp_path: Path,
+) -> None:
+    """A server that was replaced may tell too low a mark, or the log has lost data."""
+    archive = add(directory_target(tmp_path / "a"), {0: [(0, 5)], 1: [(0, 2)]})
+    reasons: dict[str, str] = {}
+    facts = _facts(archive, {PartitionId(0): 2, PartitionId(1): 1}, reasons)
+    assert [(each["log"], each["behind"]) for each in facts["partitions"]] == [(None, None), (1, 0)]
+    assert "archive has transactions to 4, the log told 2 as its last" in reasons["0"]
+    assert list(reasons) == ["0"], "which ends the command with 3"
+
+
 @pytest.mark.long
 def test_the_last_verification_is_told_with_its_age_and_never_if_there_was_none(
     tmp_path: Path,

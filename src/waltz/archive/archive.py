@@ -127,9 +127,29 @@ class Archive:
                 f"{self.url} has transactions 0 to {self.end(partition_id) - 1} of partition"
                 f" {partition_id}; asked for {first} to {end - 1}"
             )
-        for file in self.contents.files.get(PartitionId(partition_id), ()):
-            if file.first < end and first < file.end:
-                yield from self._file_blocks(file, max(first, file.first), min(end, file.end))
+        contents, position = self.contents, first
+        while position < end:
+            files = contents.files.get(PartitionId(partition_id), ())
+            file = next(each for each in files if each.first <= position < each.end)
+            try:
+                yield from self._file_blocks(file, position, min(end, file.end))
+            except ArchiveDamagedError as error:
+                contents = self._replaced(file, error)
+                position = max(position, file.first if error.first is None else error.first)
+            else:
+                position = file.end
+
+    def _replaced(self, file: ArchivedFile, error: ArchiveDamagedError) -> Contents:
+        """Return what is archived now, if it has another object in the place of one that is lost:
+        objects that were joined into a larger one are removed a day later. Raises `error`."""
+        try:
+            contents = read_contents(self._target, self.contents)
+        except ArchiveDamagedError:
+            raise error from None
+        partition_id = PartitionId(file.partition_id)
+        if file in contents.files.get(partition_id, ()) or contents.end(partition_id) < file.end:
+            raise error
+        return contents
 
     def _file_blocks(self, file: ArchivedFile, first: int, end: int) -> Iterator[bytes]:
         for frame, _, raw in self.frames(file, first, end):

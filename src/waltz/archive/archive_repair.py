@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from waltz.archive.archive import read_archive
+from waltz.archive.archive import read_archive, read_contents
 from waltz.archive.archive_target import Target
 from waltz.archive.archive_verification import NamedObject, judged_object
 from waltz.archive.cluster_log import ArchivedLog
 from waltz.archive.commits import commit, write_object
 from waltz.archive.log_object import ObjectWriter
 from waltz.archive.manifest import ArchivedFile, Contents, Manifest
-from waltz.errors import ConfigurationError, WaltzError
+from waltz.errors import ConfigurationError, VersionConflictError, WaltzError
 from waltz.record import RecordBatch
 from waltz.types import PartitionId
 
@@ -45,8 +45,7 @@ def repair(
     nobody else uses; `now` in milliseconds since 1970.
 
     Raises ConfigurationError: it is another cluster's archive; ArchiveDamagedError: a manifest is
-    damaged, which the log cannot mend; VersionConflictError: an archiver has committed meanwhile,
-    repair again; ArchiveUnreachableError.
+    damaged, which the log cannot mend; ArchiveUnreachableError. What was repaired before stays.
     """
     archive = read_archive(target)
     if archive.cluster_key != log.cluster_key:
@@ -67,10 +66,24 @@ def repair(
                 report.refused[file.path] = str(error)
             else:
                 change = Manifest(0, None, now, unique(), files=(made,), removed={file.path: now})
-                contents = commit(target, contents, change)
-                report.repaired.append(made)
+                contents, is_replaced = _committed(target, contents, file, change)
+                if is_replaced:
+                    report.repaired.append(made)
         progress(file.byte_count)
     return report
+
+
+def _committed(
+    target: Target, contents: Contents, file: ArchivedFile, change: Manifest
+) -> tuple[Contents, bool]:
+    """Replace an object, also if an archiver commits meanwhile; return the contents after it.
+    False: another writer has replaced it, and nothing was changed."""
+    while file in contents.files.get(file.partition_id, ()):
+        try:
+            return commit(target, contents, change), True
+        except VersionConflictError:
+            contents = read_contents(target, contents)
+    return contents, False
 
 
 def _made_anew(

@@ -46,12 +46,14 @@ WRITERS_MAX: Final = 16
 
 PROBE: Final = "waltz-probe-"
 """The beginning of the name of the object that shows whether a bucket refuses a put of what is
-there. It is removed at once; a killed process may leave one."""
+there. It is removed at once; a killed process, or one that may not delete, leaves one."""
 
 PROBE_BYTES_MAX: Final = 100
 
 LIST_SIZE: Final = 1_000
 """Names asked for at a time."""
+
+_DENIED: Final = "AccessDenied"
 
 _UNUSABLE: Final = re.compile(r"[?#]")
 
@@ -185,12 +187,16 @@ class BucketTarget(_Store):
         self._put_if_absent(path, b"1")  # False: a repeated request found its own object
         is_replaced = self._put_if_absent(path, b"2")
         is_replaced |= self.get(path, PROBE_BYTES_MAX) != b"1"
-        self.delete(path)
+        left = "and removed"
+        try:
+            self.delete(path)
+        except (ArchiveUnreachableError, ConfigurationError):
+            left = f"{path}, and could not be removed"  # it may not be allowed, and is not needed
         if is_replaced:
             raise ConfigurationError(
                 f"{self.url} is in a store that ignores If-None-Match: it took a put of an object"
                 " that was there already, so two writers would replace each other's objects."
-                " Only the object that showed this was written, and removed. Keep the archive or"
+                f" Only the object that showed this was written, {left}. Keep the archive or"
                 " the tables in a store that knows conditional puts, such as Amazon S3"
             )
         self._is_proven = True
@@ -284,8 +290,13 @@ def open_target(url: str, *, create: bool = False, attempts_max: int = ATTEMPTS_
 
 
 def _make_root(directory: str) -> None:
-    with suppress(FileExistsError):  # it may be there, or another process makes it just now
+    try:
         RealDisk().make_directory(directory)
+    except FileExistsError:
+        pass  # it was there, or another process makes it just now
+    except FileNotFoundError:
+        parent = PurePosixPath(directory).parent
+        raise ConfigurationError(f"there is no directory {parent}: is it mounted?") from None
     # A process that was killed may have made the directory without syncing its name. Where the
     # parent may not be read, somebody else made the directory, and long ago.
     with suppress(PermissionError):
@@ -322,11 +333,10 @@ def _told(url: str, what: str) -> Iterator[None]:
     except exceptions.AlreadyExistsError:
         raise FileExistsError(what) from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise ConfigurationError(
-            f"{url} refuses to {what}: {_first_line(error)}; look at the credentials in the"
-            " environment and at what they may do: put, get, list and delete"
-        ) from None
+        raise _refused(url, what, error) from None
     except exceptions.BaseError as error:
+        if _DENIED in str(error):  # of the answer to a deletion of several objects, which is 200
+            raise _refused(url, what, error) from None
         raise ArchiveUnreachableError(
             f"{url} failed to {what}: {_first_line(error)}; look at the endpoint, the bucket and"
             " the network"
@@ -336,6 +346,13 @@ def _told(url: str, what: str) -> Iterator[None]:
             f"{url} failed to {what}: {error.strerror or error}; look at the directory's mount, its"
             " space and its permissions"
         ) from None
+
+
+def _refused(url: str, what: str, error: BaseException) -> ConfigurationError:
+    return ConfigurationError(
+        f"{url} refuses to {what}: {_first_line(error)}; look at the credentials in the"
+        " environment and at what they may do: put, get, list and delete"
+    )
 
 
 def _first_line(error: BaseException) -> str:

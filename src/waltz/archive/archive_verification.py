@@ -104,9 +104,14 @@ def named_objects(target: Target, result: Verification) -> tuple[str, list[Named
         key = str(head["cluster"])
         if head["format"] != 1:
             raise ValueError(f"format {head['format']}")
-    except (ValueError, KeyError, TypeError, NotFoundError, ArchiveDamagedError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, RecursionError),
+        *(NotFoundError, ArchiveDamagedError),
+    ) as error:
         result.findings.append(Finding("archive.json", f"it cannot be read: {error}"))
         return "", []
+    # Read before the listing: an archiver that commits meanwhile writes a manifest, then the hint.
+    hint = _hint_of(target)
     numbers = sorted(
         int(name)
         for each in target.list("manifests")
@@ -129,22 +134,31 @@ def named_objects(target: Target, result: Verification) -> tuple[str, list[Named
             if document["previous"] != (digests[-1] if digests else None):
                 raise ValueError("the digest of the manifest before it is another one")
             objects = _after(objects, document, number)
-        except (ValueError, KeyError, TypeError, AttributeError, WaltzError) as error:
+        except (
+            *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
+            WaltzError,
+        ) as error:
             result.findings.append(Finding(path, f"{error}"))
             break
         digests.append(sha256(data).hexdigest())
         result.manifests += 1
     else:
-        _expect_hint(target, result, digests)
+        _expect_hint(hint, result, digests)
     return key, sorted(objects.values(), key=lambda each: (each.partition, each.first))
 
 
-def _expect_hint(target: Target, result: Verification, digests: Sequence[str]) -> None:
-    """The hint tells whether the last manifests are lost or were changed."""
+def _hint_of(target: Target) -> bytes | None:
     try:
-        number, _, digest = target.get("manifests/hint", 128).strip().partition(b" ")
+        return target.get("manifests/hint", 128)
     except (NotFoundError, ArchiveDamagedError):
+        return None
+
+
+def _expect_hint(hint: bytes | None, result: Verification, digests: Sequence[str]) -> None:
+    """The hint tells whether the last manifests are lost or were changed."""
+    if hint is None:
         return
+    number, _, digest = hint.strip().partition(b" ")
     if not number.isdigit():
         result.findings.append(Finding("manifests/hint", "it has no number"))
     elif int(number) >= len(digests):
@@ -368,16 +382,39 @@ def verify(
         return result
     listed = {each.path for each in target.list("log")}
     result.orphans = len(listed - {each.path for each in objects})
+    gone: list[tuple[NamedObject, list[Finding]]] = []
     for named in looked_at:
         found = list(judged_object(target, key, named))
+        progress(named.byte_count)
+        if found and not target.exists(named.path):
+            gone.append((named, found))
+            continue
         if log is not None and not found:
             found = list(_compared(target, log, replicas, named, result))
-        result.findings += found
-        result.objects += 1
-        result.transactions += named.end - named.first
-        result.byte_count += named.byte_count
-        progress(named.byte_count)
+        _count(result, named, found)
+    replaced = _replaced(target) if gone else lambda named: False
+    for named, found in gone:
+        if replaced(named):
+            result.unknown.append(f"{named.path} was replaced by a larger object meanwhile")
+        else:
+            _count(result, named, found)
     return result
+
+
+def _count(result: Verification, named: NamedObject, found: Sequence[Finding]) -> None:
+    result.findings += found
+    result.objects += 1
+    result.transactions += named.end - named.first
+    result.byte_count += named.byte_count
+
+
+def _replaced(target: Target) -> Callable[[NamedObject], bool]:
+    """Return what tells whether no manifest names an object any more: those that were joined into
+    a larger one are removed a day later."""
+    now = Verification()
+    _, objects = named_objects(target, now)
+    known = frozenset(objects)
+    return lambda named: not now.findings and named not in known
 
 
 def _compared(

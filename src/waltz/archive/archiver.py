@@ -196,10 +196,10 @@ class Archiver:
         self.differences: dict[PartitionId, str] = {}
         """Those of the troubles that say that copies of the log differ."""
         self.trouble: str | None = None
-        """Why the last round has failed as a whole; None: it has not."""
+        """Why the last round has failed as a whole, or was not finished; None: it was."""
         self.committed_at: int | None = None
-        """The wall clock's milliseconds of the last success: a commit, or a look that found nothing
-        to archive."""
+        """The wall clock's milliseconds of the last success: a commit after which nothing was left
+        of what the log had told, or a look that found nothing to archive."""
         self.commits = 0
         self.races_lost = 0
         self.failures = 0
@@ -273,6 +273,7 @@ class Archiver:
                 return self._next_copy(now)
             case NotCopied(partition_id, reason, is_difference):
                 self.troubles[partition_id] = reason
+                self.differences.pop(partition_id, None)
                 if is_difference:
                     self.differences[partition_id] = reason
                 self.failures += 1
@@ -307,10 +308,11 @@ class Archiver:
     def _plan(self, told: Told, now: float) -> list[Effect]:
         assert self.contents is not None
         self._told_at = told.wall_milliseconds
+        before, differed = self.troubles, self.differences
         self.troubles = {
             each: reason for each, reason in told.unknown.items() if self._is_chosen(each)
         }
-        self.differences = {}
+        self.differences = {each: differed[each] for each in self.troubles if each in differed}
         if told.nodes is not None:
             self._nodes_due = now + SNAPSHOT_SECONDS
             self._nodes = told.nodes if told.nodes != self.contents.nodes else None
@@ -328,6 +330,11 @@ class Archiver:
                 )
             elif end <= mark:
                 self._queue.append(partition_id)
+                # As true as it was until the partition is copied, or is not.
+                if partition_id in before:
+                    self.troubles[partition_id] = before[partition_id]
+                if partition_id in differed:
+                    self.differences[partition_id] = differed[partition_id]
         return self._next_copy(now)
 
     def _is_chosen(self, partition_id: PartitionId) -> bool:
@@ -357,9 +364,9 @@ class Archiver:
             return self._fail("copying took so long that the copies may be swept", now)
         if self._fresh or self._nodes is not None:
             return self._commit(now)
+        self.trouble = None
         if not self.troubles:
             self.committed_at = self._told_at
-            self.trouble = None
         return self._end_round(now)
 
     def _commit(self, now: float) -> list[Effect]:
@@ -398,7 +405,7 @@ class Archiver:
         self.commits += 1
         self.trouble = None
         self._pause = RETRY_SECONDS_MIN
-        if not self.troubles:
+        if not self.troubles and not self._is_behind(contents):
             self.committed_at = wall_milliseconds
         self._nodes = None
         self._drop_fresh()
@@ -420,17 +427,20 @@ class Archiver:
             self._sweep_due = now + SWEEP_SECONDS
             self.phase = Phase.SWEEPING
             return [Sweep(self.contents)]
-        behind = [
-            each
-            for each, mark in self.marks.items()
-            if each not in self.troubles and self.contents.end(each) <= mark
-        ]
+        behind = self._is_behind(self.contents)
         if behind and not pause:
             return self._ask(now)
         if self._once and not behind:
             return self._close()
         self._wait(now, self._every)
         return []
+
+    def _is_behind(self, contents: Contents) -> bool:
+        """Whether a partition that is in no trouble has more than is archived."""
+        return any(
+            each not in self.troubles and contents.end(each) <= mark
+            for each, mark in self.marks.items()
+        )
 
     def _fail(self, reason: str, now: float) -> list[Effect]:
         self.trouble = reason
@@ -451,6 +461,8 @@ class Archiver:
         self.deadline = now + seconds
 
     def _close(self) -> list[Effect]:
+        if self._once and self._stopping and self.trouble is None:
+            self.trouble = "it was told to stop before all was known to be archived"
         self.phase = Phase.CLOSED
         self.deadline = None
         return []

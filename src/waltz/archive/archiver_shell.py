@@ -44,6 +44,7 @@ from waltz.archive.log_object import ObjectWriter, record_offsets
 from waltz.archive.manifest import Contents, Manifest
 from waltz.arrays import np
 from waltz.errors import (
+    ConfigurationError,
     CorruptionError,
     VersionConflictError,
     WaltzError,
@@ -279,11 +280,17 @@ class ArchiverProcess:
         return Committed(after, wall)
 
     def _swept(self, contents: Contents, wall: int) -> Swept:
-        paths = tuple(orphans(self._target, contents, wall))
-        for path in paths:
-            self._target.delete(path)
+        swept = []
+        for path in tuple(orphans(self._target, contents, wall)):
+            try:
+                self._target.delete(path)
+            except ConfigurationError as error:
+                # It may be meant so that nothing can be deleted; nothing rests on it.
+                log.warning("archiving_failed step=%s error=%s", "sweep", error)
+                break
             log.info("object_swept path=%s", path)
-        return Swept(paths)
+            swept.append(path)
+        return Swept(tuple(swept))
 
     def _unique(self) -> str:
         return self._host.random.uuid().hex[:16]

@@ -7,9 +7,9 @@ directory is synced once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Final
 from uuid import uuid4
@@ -39,39 +39,68 @@ class DurableDirectory:
         """
         found = []
         parents = self._parents(path for path, _ in objects)
-        for (path, _), source in zip(objects, self._all_staged(objects), strict=True):
-            try:
-                self._disk.link(source, self._path(path))
-            except FileExistsError:
-                found.append(path)
-            self._disk.remove(source)
+        with self._all_staged([data for _, data in objects]) as sources:
+            for (path, _), source in zip(objects, sources, strict=True):
+                try:
+                    self._disk.link(source, self._path(path))
+                except FileExistsError:
+                    found.append(path)
+                self._disk.remove(source)
         self._sync(parents)
         return found
 
     def put(self, path: str, data: bytes) -> None:
         """Make an object, or replace it."""
         parents = self._parents([path])
-        self._disk.rename(self._staged(data), self._path(path))
+        with self._all_staged([data]) as (source,):
+            self._disk.rename(source, self._path(path))
         self._sync(parents)
 
-    def _all_staged(self, objects: Sequence[tuple[str, bytes]]) -> list[str]:
-        writers = min(self._writers, len(objects))
-        if writers <= 1:
-            return [self._staged(data) for _, data in objects]
-        with ThreadPoolExecutor(writers) as pool:
-            return list(pool.map(self._staged, [data for _, data in objects]))
+    @contextmanager
+    def _all_staged(self, contents: Sequence[bytes]) -> Iterator[Sequence[str]]:
+        """Write and sync files that have no name among the objects yet; yield their paths.
+
+        After an error they are removed: on a full disk each attempt would else take what was freed
+        since the one before.
+        """
+        staged: list[str] = []
+
+        def stage(data: bytes) -> str:
+            path = self._staged(data)
+            staged.append(path)
+            return path
+
+        writers = min(self._writers, len(contents))
+        try:
+            if writers <= 1:
+                yield [stage(data) for data in contents]
+            else:
+                with ThreadPoolExecutor(writers) as pool:
+                    found = list(pool.map(stage, contents))
+                yield found
+        except OSError:
+            for path in staged:
+                self._discard(path)
+            raise
 
     def _staged(self, data: bytes) -> str:
-        """Write and sync a file that has no name among the objects yet; return its path."""
+        """Write and sync one such file; return its path."""
         self._make_directory(STAGING)
         path = self._path(f"{STAGING}/{uuid4().hex}")
         file = self._disk.open(path, create=True)
         try:
             file.write_at(0, data)
             file.sync()
+        except OSError:
+            self._discard(path)
+            raise
         finally:
             file.close()
         return path
+
+    def _discard(self, path: str) -> None:
+        with suppress(OSError):  # it may be gone
+            self._disk.remove(path)
 
     def _parents(self, paths: Iterable[str]) -> list[str]:
         """Return the directories that the paths lead through, `directory` itself first; make those

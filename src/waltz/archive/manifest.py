@@ -53,7 +53,8 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class TimeMark(NamedTuple):
-    """Every transaction up to this one was committed by that time, in milliseconds since 1970."""
+    """Every transaction up to this one was committed by that time, in milliseconds since 1970, by
+    the archiver's clock."""
 
     transaction_id: TransactionId
     milliseconds: int

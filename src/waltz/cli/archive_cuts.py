@@ -85,6 +85,7 @@ async def _take(
             f"{archive.url} has the log of cluster {archive.cluster_key}; the coordinator is that"
             f" of cluster {key}. Give the file of this cluster's archive"
         )
+    await _expect_archived(host, root, archive.contents)
     taken = await take_cut(host, root, on_obstacle=_tell_obstacle)
     cut = Cut(name, taken.marks, taken.made_at)
     click.echo(f"cut taken at {moment(cut.made_at)}: {_marks(cut)}", err=True)
@@ -108,11 +109,23 @@ async def _take(
             told = count
             click.echo(f"waiting for {missing} to be archived", err=True)
         await asyncio.sleep(LOOK_SECONDS)
+    await _expect_archived(host, root, contents)  # a restore may have come meanwhile
     now, writer = host.clock.wall_milliseconds(), uuid4().hex
     await host.workers.run_blocking(
         lambda: record_cut(target, contents, cut, now=now, writer=writer)
     )
     return cut
+
+
+async def _expect_archived(host: Host, root: str, contents: Contents) -> None:
+    """Check that the archive has the transactions that the marks of a cut name now. Raises
+    HistoryChangedError: a restore has replaced some since."""
+    from waltz.archive.archived_history import expect_archived
+    from waltz.cluster.histories import Histories
+    from waltz.restore.partition_restoring_shell import read_histories
+
+    node = await read_histories(host.coordinator, root=root)
+    expect_archived(contents, Histories.kept(contents.cluster_key, node))
 
 
 def _tell_obstacle(attempt: int, obstacles: Sequence[str]) -> None:

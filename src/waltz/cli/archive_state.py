@@ -103,11 +103,24 @@ def _verifications(target: Target, reasons: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _too_low(archive: Archive, marks: dict[PartitionId, int]) -> dict[str, str]:
+    """Return what is wrong with marks below what is archived, which was read before them."""
+    return {
+        str(each): f"the archive has transactions to {archive.end(each) - 1}, the log told {mark}"
+        " as its last; if that lasts, the log has lost data"
+        for each, mark in marks.items()
+        if mark + 1 < archive.end(each)
+    }
+
+
 def _facts(
     archive: Archive, marks: dict[PartitionId, int], reasons: dict[str, str]
 ) -> dict[str, Any]:
     now = int(time.time() * 1000)
     contents = archive.contents
+    if "log" not in reasons:  # else the log is known to be another one from some transaction on
+        reasons |= _too_low(archive, marks)
+        marks = {each: mark for each, mark in marks.items() if str(each) not in reasons}
     known = sorted(
         {*archive.partitions, *marks, *(PartitionId(int(p)) for p in reasons if p != "log")}
     )
