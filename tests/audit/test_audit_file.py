@@ -124,6 +124,79 @@ def test_a_large_file_is_replaced_and_the_oldest_goes() -> None:
     assert all(len(each) < 2_000 for each in files(disk))
 
 
+def test_a_log_that_may_have_fewer_files_than_before_has_them_and_no_gap() -> None:
+    disk = SimulatedDisk(["/d"])
+    file = opened(disk, bytes_max=900, files_max=6)
+    number = 0
+    while not disk.exists(f"{PATH}.5"):
+        file.write([entry(number)])
+        number += 1
+    file.close()
+    file = opened(disk, bytes_max=900, files_max=3)
+    for each in range(number, number + 9):
+        file.write([entry(each)])
+    assert disk.list_directory("/d") == ["audit", "audit.1", "audit.2", "audit.lock"]
+    check, _ = verified(files(disk))
+    assert check.fault_count == 0, check.findings
+
+
+def test_replacing_that_fails_again_and_again_costs_one_old_file() -> None:
+    disk = SimulatedDisk(["/d"])
+    file = opened(disk, bytes_max=900, files_max=5)
+    number = 0
+    while not disk.exists(f"{PATH}.4") or len(content(disk)) < 900:
+        file.write([entry(number)])
+        number += 1
+    kept = set(files(disk)[1:])
+    disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 1, forever=True)
+    for _ in range(9):
+        with pytest.raises(OSError, match="fails"):
+            file.write([entry(number)])
+        assert kept <= {*files(disk)}
+    disk.fault = None
+    file.write([entry(number)])
+    assert kept <= {*files(disk)}
+    check, lines = verified(files(disk))
+    assert check.fault_count == 0, check.findings
+    assert principals(lines)[-1] == f"CN={number}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_what_is_written_after_a_fault_of_the_directory_is_there_after_a_power_cut(
+    failing: int, seed: int
+) -> None:
+    disk = SimulatedDisk(["/d"])
+    file = opened(disk, bytes_max=900, files_max=20)
+    disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, failing)
+    failed = False
+    for number in range(20):
+        try:
+            file.write([entry(number)])
+        except OSError:
+            failed = True
+            file.write([entry(number)])
+            break
+    assert failed
+    after = disk.crash_clone(Random(seed))
+    opened(after, bytes_max=900, files_max=20)
+    assert principals(verified(files(after))[1]) == named(0, number)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_file_whose_name_is_not_durable_is_gone_on_with_only_once_it_is(seed: int) -> None:
+    """As one leaves it that was ended between the file and the name."""
+    disk = SimulatedDisk(["/d"])
+    disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 1)
+    with pytest.raises(ConfigurationError, match="cannot write the audit log"):
+        opened(disk)
+    disk.fault = None
+    opened(disk).write([entry(0)])
+    after = disk.crash_clone(Random(seed))
+    opened(after)
+    assert principals(verified(files(after))[1]) == ["CN=0"]
+
+
 def test_a_process_that_was_killed_while_it_replaced_a_file_follows_on_the_one_before() -> None:
     disk = SimulatedDisk(["/d"])
     file = opened(disk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -13,9 +14,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.archive.archives import KEY as CLUSTER
-from tests.archive.archives import add, directory_target
+from tests.archive.archives import NOW, add, directory_target
 from tests.clusters import run_waltz
+from waltz.archive.commits import commit
+from waltz.archive.manifest import Manifest, TimeMark
+from waltz.attest.notes import PublicKey
+from waltz.cli.attest import open_place
+from waltz.cli.attest_check import Check
 from waltz.cli.commands import waltz
+from waltz.types import NOTHING, PartitionId
 
 LOG_NAME = f"waltz/{CLUSTER}"
 
@@ -60,6 +67,15 @@ def test_a_key_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
     )
 
 
+def test_a_key_that_cannot_be_written_whole_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    command = f"ulimit -f 0; {sys.executable} -m waltz.cli.main attest keygen waltz/a -o {path}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{path} cannot be written" in done.stderr
+    assert not path.exists(), "the same command can be given again"
+
+
 def test_what_is_archived_is_attested_proven_and_checked(attested: Attested) -> None:
     done = attested.run()
     assert done.exit_code == 0, done.output
@@ -80,6 +96,19 @@ def test_what_is_archived_is_attested_proven_and_checked(attested: Attested) -> 
         shown = called("verify-proof", path, "--log-key", attested.public, "--json")
         assert f"{json.loads(shown.output)['partition']}:" in target
     assert "is not attested" in str(called("prove", attested.url, "0:700").exception)
+
+
+def test_names_in_a_proof_of_somebody_do_not_act_on_the_terminal(attested: Attested) -> None:
+    attested.run()
+    path = attested.directory / "proof"
+    called("prove", attested.url, "0:5", "-o", path)
+    path.write_text(
+        path.read_text().replace(f"\N{EM DASH} {LOG_NAME}", "\N{EM DASH} a\x9b31m\u202e")
+    )
+    done = called("verify-proof", path, "--log-key", attested.public)
+    assert done.exit_code == 1
+    assert "by a\\x9b31m\\u202e it says" in done.output
+    assert all(each.isprintable() for each in done.output.splitlines())
 
 
 def test_nothing_attested_is_not_said_to_be_well(attested: Attested) -> None:
@@ -107,10 +136,78 @@ def test_an_archive_that_was_set_back_is_refused(attested: Attested) -> None:
     attested.run()
     shutil.copytree(attested.archive / "attest", older / "attest")
     done = called("attest", "run", f"file://{older}", "--key", attested.key)
-    assert "700 transactions of partition 0 are attested" in str(done.exception)
+    assert (done.exit_code, "700 transactions of partition 0 are attested" in done.output) == (
+        1,
+        True,
+    )
     done = called("attest", "check", f"file://{older}", "--log-key", attested.public)
     assert done.exit_code == 1
     assert "transaction 300 was attested and is not in the archive" in done.output
+
+
+def test_what_was_attested_after_the_archive_was_opened_is_not_said_to_be_missing(
+    attested: Attested,
+) -> None:
+    """The check of the partitions before may take hours, and both processes go on meanwhile."""
+    attested.run()
+    target, archive = open_place(attested.url)
+    check = Check(target, archive, PartitionId(0), PublicKey.parse(attested.public))
+    add(directory_target(attested.archive), {0: [(300, 700)]}, salt="more")
+    attested.run()
+    found = check.archived()
+    assert (found.is_well, found.text) == (True, "700 transactions are as they were attested")
+
+
+def test_an_attested_partition_that_the_archive_lacks_is_named(tmp_path: Path) -> None:
+    attested = Attested(tmp_path)
+    older = tmp_path / "older"
+    target = directory_target(older)
+    before = add(target, {0: [(0, 300)]}).contents
+    noted = {PartitionId(1): (TimeMark(NOTHING, NOW),)}  # an archiver has found it empty
+    commit(target, before, Manifest(0, None, NOW, "w", time_marks=noted))
+    attested.run()
+    shutil.copytree(attested.archive / "attest", older / "attest")
+    done = called("attest", "check", f"file://{older}", "--log-key", attested.public)
+    assert "partition 1: transaction 0 was attested and is not in the archive" in done.output
+    assert done.exit_code == 1
+    done = called("attest", "run", f"file://{older}", "--key", attested.key)
+    assert "40 transactions of partition 1 are attested, and the archive ends" in done.output
+    assert done.exit_code == 1
+
+
+def test_a_tree_that_was_changed_keeps_no_other_partition_from_being_attested(
+    attested: Attested,
+) -> None:
+    attested.run()
+    (tile,) = (attested.archive / "attest" / "0" / "tile" / "1").rglob("1")
+    tile.write_bytes(bytes(len(tile.read_bytes())))
+    add(directory_target(attested.archive), {0: [(300, 700)], 1: [(40, 60)]}, salt="more")
+    done = attested.run()
+    assert "waltz: partition 0: the tiles of partition 0 do not have the root" in done.output
+    assert "partition 1: 60 transactions attested, 20 of them new" in done.output
+    assert done.exit_code == 1
+    done = attested.run("--json")
+    found = json.loads(done.stdout)
+    assert [each["partition"] for each in found["partitions"]] == [1]
+    assert len(found["not_attested"]) == 1
+
+
+@pytest.mark.processes
+def test_an_attester_that_goes_on_says_what_is_wrong_and_goes_on(attested: Attested) -> None:
+    attested.run()
+    (tile,) = (attested.archive / "attest" / "0" / "tile" / "1").rglob("1")
+    tile.write_bytes(bytes(len(tile.read_bytes())))
+    command = [sys.executable, "-m", "waltz.cli.main", "attest", "run", attested.url]
+    with subprocess.Popen(
+        [*command, "--key", str(attested.key), "--every", "0.1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(3)]
+        process.kill()
+    assert all("do not have the root" in each for each in said), said
 
 
 def test_every_changed_byte_of_an_archive_is_found(attested: Attested) -> None:

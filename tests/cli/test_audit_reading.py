@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import CliRunner
@@ -48,6 +50,34 @@ def test_all_files_of_a_log_are_read_oldest_first(path: Path) -> None:
     shown = printed(verify, str(path)).splitlines()
     assert shown[0].endswith(" lines, 0 faults")
     assert shown[1].startswith(f"the last line has the number {shown[0].split()[0]} and the chain ")
+
+
+def test_a_log_that_is_replaced_while_it_is_read_is_read_as_it_was(
+    path: Path, tmp_path: Path
+) -> None:
+    """The oldest file comes through a pipe, so that nothing else is read before it ends."""
+    before = json.loads(printed(verify, str(path), "--json"))
+    names = [
+        path,
+        *(path.with_name(f"{path.name}.{n}") for n in range(1, len(files_of(str(path))))),
+    ]
+    oldest = names[-1].read_bytes()
+    names[-1].unlink()
+    os.mkfifo(names[-1])
+
+    def replace() -> None:
+        with names[-1].open("wb") as pipe:
+            for name in reversed(names):
+                number = int(name.suffix[1:]) if name != path else 0
+                name.rename(path.with_name(f"{path.name}.{number + 1}"))
+            path.write_bytes(b"")
+            pipe.write(oldest)
+
+    thread = Thread(target=replace, daemon=True)
+    thread.start()
+    found = json.loads(printed(verify, str(path), "--json"))
+    thread.join()
+    assert (found["faults"], found["chain"]) == (0, before["chain"])
 
 
 def test_a_changed_line_ends_with_1_and_is_named(path: Path) -> None:

@@ -60,7 +60,11 @@ def verified_checkpoint(note: Note, key: PublicKey) -> Checkpoint:
     if key.kind is not KeyKind.LOG:
         raise AttestationError(f"{key.name} is the key of a witness, and signs no log")
     if key.verified_time(note) is None:
-        signers = ", ".join(each.name for each in note.signatures)
+        # Nobody has signed for these names: no character of one may act on a terminal.
+        signers = ", ".join(
+            each.name if each.name.isprintable() else ascii(each.name)[1:-1]
+            for each in note.signatures
+        )
         raise AttestationError(f"the checkpoint is not signed by {key.name}; by {signers} it says")
     return parse_checkpoint(note.text)
 

@@ -7,6 +7,7 @@ break; the next line says which one it follows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -30,6 +31,10 @@ TAIL_BYTES: Final = 2 * LINE_BYTES_MAX
 
 LINE_START: Final = b'{"number":'
 """The first bytes of each line."""
+
+
+_NUMBER: Final = re.compile("[1-9][0-9]{0,8}")
+"""The end of the name of a file that was replaced."""
 
 
 class AuditSettings(NamedTuple):
@@ -67,6 +72,8 @@ class AuditFile:
         self._unlock: Callable[[], None] | None = None
         self._is_soiled = False
         """Whether there may be a part of a write behind `_size`."""
+        self._is_named = True
+        """Whether the name of the file is durable."""
 
     def open(self) -> None:
         """Go on where the file ends, or begin it. Raises ConfigurationError: another process writes
@@ -96,6 +103,7 @@ class AuditFile:
         written."""
         if self._size >= self._settings.bytes_max:
             self._replace()
+        self._keep_name()
         self._append(entries)
 
     def close(self) -> None:
@@ -114,6 +122,8 @@ class AuditFile:
             self._begin("the file begins")
             return
         self._file = self._disk.open(path)
+        self._is_named = False  # the process that began it may have been killed before that
+        self._keep_name()
         self._size, position, is_torn = _tail(self._file, path)
         self._position = position or self._before()
         if is_torn:
@@ -139,14 +149,20 @@ class AuditFile:
         if self._disk.exists(path):
             self._disk.remove(path)
         file = self._disk.open(path, create=True)
-        self._file, self._size, self._is_soiled = file, 0, False
+        self._file, self._size, self._is_soiled, self._is_named = file, 0, False, False
         try:
             self._append([self._opened(reason)])
         except OSError:
             file.close()
             self._file, self._size = None, self._settings.bytes_max  # to be begun again
             raise
-        self._disk.sync_directory(_directory(path))
+        self._keep_name()
+
+    def _keep_name(self) -> None:
+        """Make the name of the file durable, if it may not be."""
+        if not self._is_named:
+            self._disk.sync_directory(_directory(self._settings.path))
+            self._is_named = True
 
     def _opened(self, reason: str) -> AuditEntry:
         return AuditEntry(self._clock(), AuditDecision.OPENED, "audit", reason=reason)
@@ -172,17 +188,37 @@ class AuditFile:
         """Return the paths of the files before this one, the newest first."""
         return [f"{self._settings.path}.{number}" for number in range(1, self._settings.files_max)]
 
+    def _surplus(self) -> list[str]:
+        """Return the paths of files from a time when the log might have more, the oldest first."""
+        start = f"{self._settings.path.rpartition('/')[2]}."
+        ends = [
+            each.removeprefix(start)
+            for each in self._disk.list_directory(_directory(self._settings.path))
+            if each.startswith(start)
+        ]
+        numbers = sorted((int(each) for each in ends if _NUMBER.fullmatch(each)), reverse=True)
+        return [
+            f"{self._settings.path}.{each}" for each in numbers if each >= self._settings.files_max
+        ]
+
     def _replace(self) -> None:
         """Begin another file; if there are too many, the oldest goes."""
         names = [self._settings.path, *self._older()]
         if self._file is not None:
-            if self._disk.exists(names[-1]):
+            directory = _directory(self._settings.path)
+            # An attempt before may have failed after a rename: its name is free, and no further
+            # file has to go.
+            self._disk.sync_directory(directory)
+            for surplus in self._surplus():
+                self._disk.remove(surplus)
+            free = next((n for n, each in enumerate(names) if not self._disk.exists(each)), None)
+            if free is None:
                 self._disk.remove(names[-1])
-            for newer, older in reversed([*pairwise(names)]):
-                if self._disk.exists(newer):
-                    self._disk.rename(newer, older)
-                    # Else a power cut could keep this rename and undo the one before.
-                    self._disk.sync_directory(_directory(newer))
+                free = len(names) - 1
+            for newer, older in reversed([*pairwise(names[: free + 1])]):
+                self._disk.rename(newer, older)
+                # Else a power cut could keep this rename and undo the one before.
+                self._disk.sync_directory(directory)
             self._file.close()
             self._file = None
         self._begin("the file before was large enough")

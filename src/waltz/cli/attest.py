@@ -14,7 +14,13 @@ import click
 from waltz.cli.exit_codes import exit_code
 from waltz.cli.output import json_option, print_json, progress_bar
 from waltz.cli.prove import read_key_text
-from waltz.errors import ConfigurationError, UnavailableError, WaltzError
+from waltz.errors import (
+    AttestationError,
+    ConfigurationError,
+    CorruptionError,
+    UnavailableError,
+    WaltzError,
+)
 from waltz.types import PartitionId
 
 if TYPE_CHECKING:
@@ -44,13 +50,20 @@ def keygen(name: str, path: Path, is_witness: bool) -> None:
     show-cluster-key` prints. A witness's name should be a URL without the scheme.
     """
     from waltz.attest.notes import KeyKind, SecretKey
+    from waltz.system.real_disk import RealDisk
 
     key = SecretKey.generate(name, KeyKind.WITNESS if is_witness else KeyKind.LOG)
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{key.secret_text()}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(number, "w") as file:
+                file.write(f"{key.secret_text()}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            RealDisk().sync_directory(str(path.absolute().parent))
+        except BaseException:
+            path.unlink()
+            raise
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
     click.echo(f"wrote {path}, to sign with; give away this public key:", err=True)
@@ -85,8 +98,8 @@ def run(
 ) -> None:
     """Sign what the archive at URL has, and have witnesses cosign it.
 
-    Ends with 1 if a tree is not the one that was signed before, and with 3 if a witness did not
-    cosign; everything else is done then. With --every it says so and goes on.
+    Ends with 1 if a tree is not the one that was signed before, or an object is damaged, and with 3
+    if a witness did not cosign; everything else is done then. With --every it says so and goes on.
     """
     from waltz.attest.notes import KeyKind, SecretKey
     from waltz.cli.cosigning import Witness
@@ -96,8 +109,7 @@ def run(
         raise ConfigurationError(f"{key_path} is the key of a witness, and signs no log")
     asked = [Witness.parse(each) for each in witnesses]
     if every is None:
-        lacking = _run_once(url, key, asked, as_json=as_json)
-        sys.exit(exit_code(None if lacking else True))
+        sys.exit(exit_code(_run_once(url, key, asked, as_json=as_json)))
     while True:
         try:
             _run_once(url, key, asked, as_json=as_json)
@@ -106,17 +118,30 @@ def run(
         time.sleep(every)
 
 
-def _run_once(url: str, key: SecretKey, witnesses: Sequence[Witness], *, as_json: bool) -> int:
-    """Attest all partitions; return the number of cosignatures that were refused or not given."""
+def _run_once(
+    url: str, key: SecretKey, witnesses: Sequence[Witness], *, as_json: bool
+) -> bool | None:
+    """Attest all partitions. Return False: one of them could not be, for its tree is not the one
+    that was signed before, or its objects are damaged; None: a cosignature was refused or not
+    given; else True."""
     target, archive = open_place(url)
     rows = []
+    faults = []
     troubles = []
-    for partition_id, partition in archive.partitions.items():
+    # Also those that an archiver has found empty: an archive that was set back may lack all of one.
+    for partition_id in sorted({*archive.partitions, *archive.contents.time_marks}):
         attester = _attester(target, archive, partition_id, key)
-        count = partition.end - attester.opened().size
-        with shown_progress(f"partition {partition_id}", count) as advance:
-            attested = attester.extend(archive, partition.end, advance)
-        lacking, said = _cosign(attester, witnesses)
+        end = archive.end(partition_id)
+        try:
+            count = end - attester.opened().size
+            if not end and not count:
+                continue
+            with shown_progress(f"partition {partition_id}", count) as advance:
+                attested = attester.extend(archive, end, advance)
+            lacking, said = _cosign(attester, witnesses)
+        except (AttestationError, CorruptionError) as error:
+            faults.append(f"partition {partition_id}: {error}")
+            continue
         troubles += said
         rows.append(
             {
@@ -134,10 +159,10 @@ def _run_once(url: str, key: SecretKey, witnesses: Sequence[Witness], *, as_json
                 f" {rows[-1]['new']:,} of them new{cosigned if witnesses else ''}"
             )
     if as_json:
-        print_json({"partitions": rows, "not_cosigned": troubles})
-    for each in troubles:
+        print_json({"partitions": rows, "not_attested": faults, "not_cosigned": troubles})
+    for each in (*faults, *troubles):
         click.echo(f"waltz: {each}", err=True)
-    return len(troubles)
+    return False if faults else None if troubles else True
 
 
 def _cosign(attester: Attester, witnesses: Sequence[Witness]) -> tuple[int, list[str]]:

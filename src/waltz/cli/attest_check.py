@@ -95,7 +95,8 @@ def check(
     """
     key = read_public_key(log_key)
     target, archive = open_place(url)
-    chosen = [each for each in archive.partitions if partition is None or each == partition]
+    known = sorted({*archive.partitions, *attested_partitions(target)})
+    chosen = [each for each in known if partition is None or each == partition]
     with ExitStack() as stack:
         checks = [Check(target, archive, each, key) for each in chosen]
         findings = [*manifest_faults(target), *(each.archived() for each in checks)]
@@ -111,6 +112,16 @@ def check(
             click.echo("the archive has no such partition" if partition is not None else "empty")
     wells = [each.is_well for each in findings]
     sys.exit(exit_code(False if False in wells else None if None in wells or not checks else True))
+
+
+def attested_partitions(target: Target) -> list[PartitionId]:
+    """Return the partitions that have a checkpoint: an archive that was set back may lack some."""
+    found = []
+    for each in target.list("attest"):
+        _, partition, *name = each.path.split("/")
+        if name == ["checkpoint"] and partition.isascii() and partition.isdigit():
+            found.append(PartitionId(int(partition)))
+    return found
 
 
 class Check:
@@ -129,9 +140,14 @@ class Check:
 
     def archived(self) -> Finding:
         """Compare the archive, each byte of its objects."""
+        from waltz.archive.archive import read_archive
+
         damages: list[ArchiveDamagedError] = []
 
         def records(checkpoint: Checkpoint) -> Iterator[RecordBatch]:
+            if checkpoint.size > self._archive.end(self.partition_id):
+                # Archiver and attester may have gone on since the archive was opened.
+                self._archive = read_archive(self._target)
             end = min(checkpoint.size, self._archive.end(self.partition_id))
             yield from archived_records(
                 self._target, self._archive, self.partition_id, end, damages

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
@@ -41,11 +43,46 @@ def files_of(path: str) -> list[Path]:
     return files
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+@contextmanager
+def _opened(path: str) -> Iterator[list[tuple[Path, BinaryIO]]]:
+    """Yield the files of the log at `path`, the oldest first, as they are now.
+
+    All are opened before one is read, for the process that writes may replace its file meanwhile.
+    It then renames the oldest file first. They are opened from the newest on, so that a file may be
+    met twice, and none is missed.
+    """
+    found: dict[tuple[int, int], tuple[Path, BinaryIO]] = {}
+    files = files_of(path)
+    with ExitStack() as stack:
+
+        def open_new(place: Path) -> bool:
+            """Open the file unless it was met before. False: there is none of that name."""
+            try:
+                if _identity(place.stat()) not in found:
+                    file = stack.enter_context(place.open("rb"))
+                    found.setdefault(_identity(os.fstat(file.fileno())), (place, file))
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise ConfigurationError(f"cannot read {place}: {error.strerror}") from error
+            return True
+
+        for each in reversed(files):
+            open_new(each)
+        number = int(files[0].name.rpartition(".")[2]) if files[0] != Path(path) else 0
+        while open_new(Path(path).with_name(f"{Path(path).name}.{number + 1}")):
+            number += 1
+        yield [*reversed(found.values())]
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
-            while line := file.readline(READ_LINE_BYTES_MAX):
-                yield line
+        while line := file.readline(READ_LINE_BYTES_MAX):
+            yield line
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
 
@@ -62,9 +99,11 @@ def verify(file: str, contains: str | None, as_json: bool) -> None:
     earlier run has printed.
     """
     check = Verification()
-    for path in files_of(file):
-        for _ in check.read(str(path), _lines(path), () if contains is None else (contains,)):
-            pass
+    wanted = () if contains is None else (contains,)
+    with _opened(file) as files:
+        for path, content in files:
+            for _ in check.read(str(path), _lines(path, content), wanted):
+                pass
     check.end()
     is_missing = contains is not None and contains not in check.chains
     is_well = not check.fault_count and not is_missing
@@ -103,16 +142,14 @@ def show(file: str, principal: str | None, verb: str | None, as_json: bool) -> N
     that. Ends with 1 if something in the files is no line.
     """
     check = Verification()
-    for path in files_of(file):
-        for line in check.read(str(path), _lines(path)):
-            if principal not in (None, line.fields.get("principal")):
-                continue
-            if verb not in (None, line.fields.get("verb")):
-                continue
-            if as_json:
-                click.echo(json.dumps(line.fields))
-            else:
-                click.echo(_shown(line))
+    with _opened(file) as files:
+        for path, content in files:
+            for line in check.read(str(path), _lines(path, content)):
+                if principal not in (None, line.fields.get("principal")):
+                    continue
+                if verb not in (None, line.fields.get("verb")):
+                    continue
+                click.echo(json.dumps(line.fields) if as_json else _shown(line))
     check.end()
     if check.stray_count:
         click.echo("something in the files is no line; ask waltz audit verify", err=True)

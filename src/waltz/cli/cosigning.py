@@ -7,7 +7,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -37,7 +39,7 @@ class Witness:
         """Return the witness written as URL=KEY or URL=FILE. Raises click.UsageError;
         ConfigurationError: it is no key, or the key of a log."""
         url, equals, key = text.partition("=")
-        if not equals or not url.startswith(("http://", "https://")):
+        if not equals or not _is_url(url):
             raise click.UsageError(f"--witness {text[:80]!r}; expected http[s]://HOST:PORT=KEY")
         public = read_public_key(key)
         if public.kind is not KeyKind.WITNESS:
@@ -85,6 +87,18 @@ class Witness:
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise ConnectionFailedError(f"witness {self.url} does not answer: {reason}") from None
+        except HTTPException as error:
+            raise ConnectionFailedError(
+                f"witness {self.url} does not answer as a witness: {error!r:.200}"
+            ) from None
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or the address is none
+        return False
 
 
 def _request_text(old: int, proof: Sequence[bytes], note: Note) -> str:

@@ -150,11 +150,18 @@ def read_public_key(text: str) -> Any:
         return PublicKey.parse(text)
     except ConfigurationError as error:
         path = Path(text)
-        if not path.is_file():
+        if not _is_file(path):
             raise ConfigurationError(
                 f"{text[:80]!r} is neither a file nor a key: {error}"
             ) from None
     return PublicKey.parse(read_key_text(path))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no file system has so long a name
+        return False
 
 
 def read_key_text(path: Path) -> str:
