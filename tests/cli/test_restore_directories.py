@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.restore.memory_archive import STORAGES, make_archive
+from tests.restore.memory_archive import RESTORE_ID, STORAGES, make_archive
 from tests.restore.stored_archive import store
 from tests.restore.test_restore_plan import plan
 from tests.storage.independent_reader import parse_directory, read_files
-from waltz.archive.archive import open_archive
+from waltz.archive.archive import Archive, open_archive
+from waltz.archive.archive_target import open_target
+from waltz.cli.cluster_place import ClusterPlace
 from waltz.cli.restore_directories import directory_wish, fill_here
+from waltz.cli.restore_partition import Found
+from waltz.cli.restore_partition import fill_here as fill_partition_here
+from waltz.cli.restore_points import restored_bytes
+from waltz.cluster.partition_metadata import NEW_PARTITION
+from waltz.cluster.store_params import StoreParams
 from waltz.errors import ArchiveDamagedError, ConfigurationError, StorageError
+from waltz.restore.partition_restore import PartitionRestore
 from waltz.storage.directory.restored_files import MARK_FILE_NAME
-from waltz.types import ReplicaId
+from waltz.types import (
+    Generation,
+    PartitionId,
+    ReplicaId,
+    SessionId,
+    TlsSettings,
+    TransactionId,
+    parse_coordinator,
+)
 
 
 def test_the_wish_of_a_directory_is_that_of_its_node_in_the_plan() -> None:
@@ -52,6 +69,24 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path: Pat
     with pytest.raises(ConfigurationError, match=r"writes about .* and their disk has .* left"):
         fill_here(archive, plan(memory), places, lambda p: 2**60, start_over=False)
     assert not any(any(path.iterdir()) for path in places.values())
+
+
+def test_room_is_asked_for_what_is_restored_and_not_for_what_lies_beyond_the_point(
+    tmp_path: Path,
+) -> None:
+    opened = open_archive(store(make_archive([700]), tmp_path / "archive"))
+    one, two, three = opened.partitions[PartitionId(0)].files
+    huge = {PartitionId(0): (one, two, replace(three, raw_count=2**60))}
+    archive = Archive(open_target(opened.url), replace(opened.contents, files=huge))
+    assert restored_bytes(archive, PartitionId(0), TransactionId(449)) < two.raw_count + 2**20
+    found = Found(StoreParams(archive.cluster_key, 1), NEW_PARTITION, STORAGES, {}, {})
+    wanted = PartitionRestore(
+        RESTORE_ID, archive.url, "--marks 0=449", PartitionId(0), TransactionId(449),
+        SessionId(1_000_012), Generation(1_004), STORAGES, False, 1000,
+    )  # fmt: skip
+    place = ClusterPlace(parse_coordinator("127.0.0.1:1"), TlsSettings())
+    with pytest.raises(ConfigurationError, match=r"has no waltz-storage\.ctl"):
+        fill_partition_here(archive, place, wanted, found, STORAGES[0], tmp_path)
 
 
 def test_a_flipped_byte_in_any_object_is_never_restored(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,10 @@ import pytest
 from tests.clusters import run_tool
 from tests.restore.memory_archive import make_archive
 from tests.restore.stored_archive import store
-from waltz.cli.restore_drill import Times
+from waltz.cli.restore_drill import Times, _running
+from waltz.cli.restore_points import PointWish
+from waltz.cli.restore_trial import restore_trial
+from waltz.restore.points import Latest
 
 
 @pytest.mark.processes
@@ -29,6 +34,31 @@ def test_a_drill_times_each_step_and_leaves_nothing(tmp_path: Path) -> None:
         "restore", "start", "append to each partition", "stop", "compare",
     ]  # fmt: skip
     assert not any(place.iterdir())
+
+
+@pytest.mark.processes
+def test_a_drill_that_fails_leaves_no_process_in_the_directory_that_it_removes(
+    tmp_path: Path,
+) -> None:
+    url = store(make_archive([10]), tmp_path / "archive")
+    place = tmp_path / "cluster"
+    restore_trial(
+        url, PointWish(Latest(), "--latest"), place, same_key=False, name=None,
+        allow_empty=False, start_over=False, port=0,
+    )  # fmt: skip
+    pids: list[int] = []
+
+    def fail() -> None:
+        processes = json.loads((place / "cluster.json").read_text())["processes"]
+        pids.extend(int(each["pid"]) for each in processes)
+        raise OSError("no append")
+
+    with pytest.raises(OSError, match="no append"), _running(place, Times()):
+        fail()
+    assert len(pids) > 3
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_drill_of_a_damaged_archive_fails_and_leaves_nothing(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_a_plan_by_time_shows_what_is_unsure(tmp_path: Path) -> None:
         "8"
     ]
     assert "may have been durable" in said.out
+    assert "the times are those of the archiver's clock" in said.out, "no other one notes them"
 
 
 def test_other_storage_nodes_take_all_partitions(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from waltz.cluster.consumer_marks import KeptMark, decode_kept, encode_kept
 from waltz.errors import ConfigurationError
-from waltz.restore.carried_nodes import carried_consumers, carried_notes
+from waltz.restore.carried_nodes import NO_BATCH, carried_consumers, carried_notes
 from waltz.spark.sink_progress import TaskIdentity, TaskProgress, current, join, with_task
 from waltz.types import ClientId, PartitionId, TransactionId
 
@@ -87,3 +87,17 @@ def test_the_notes_of_others_are_kept_as_they_are() -> None:
     carried = carried_notes({"import-7": b"\x00\x01"}, LASTS, "R1")
     assert carried.nodes == {"import-7": b"\x00\x01"}
     assert carried.changes == ()
+
+
+def test_a_note_that_refuses_already_is_not_said_to_have_been_at_a_batch() -> None:
+    """As a restore that was cut short, or another one later, finds it."""
+    once = carried_notes({"spark-q-0": note(7, p0=105)}, LASTS, "R1")
+    again = carried_notes(once.nodes, LASTS, "R2")
+    assert str(NO_BATCH) not in "".join(again.changes)
+    (change,) = again.changes
+    assert change == (
+        "note spark-q-0: refuses every batch from now on, since it did so before: the log was"
+        " restored from an archive (restore R1): batch 7 began after transaction 105 of partition"
+        " 0, which is beyond the point: rows of earlier batches are missing"
+    )
+    assert again.nodes == once.nodes

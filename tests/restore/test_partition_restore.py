@@ -30,6 +30,12 @@ def test_the_numbers_are_above_all_that_can_have_been_given() -> None:
         reserved_numbers(BEFORE, Generation(2**31 - 5))
 
 
+def test_the_same_words_resume_a_restore_however_much_was_archived_since() -> None:
+    assert plan().difference(plan(last=TransactionId(120))) is None
+    other = plan(last=TransactionId(50), point="--marks 7=50")
+    assert plan().difference(other) == "its last transaction is 99, not 50"
+
+
 def test_a_later_generation_ends_a_restore_that_was_begun() -> None:
     later = replace(BEFORE, generation=Generation(2000))
     for change in (fenced, restored):

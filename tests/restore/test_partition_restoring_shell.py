@@ -199,8 +199,9 @@ def test_another_restore_of_the_partition_is_refused_and_leave_may_be_given_late
         async def main(coordinator: Coordinator) -> None:
             await make_cluster(coordinator)
             await begin_partition(coordinator, plan(), root=ROOT)
+            other = plan(last=TransactionId(50), point="--marks 1=50")
             with pytest.raises(ConfigurationError, match="its last transaction is 99, not 50"):
-                await begin_partition(coordinator, plan(last=TransactionId(50)), root=ROOT)
+                await begin_partition(coordinator, other, root=ROOT)
             again = await begin_partition(
                 coordinator, plan(restore_id=UUID(int=5), abandons_suffix=True), root=ROOT
             )

@@ -39,7 +39,7 @@ def plan(
         archived,
         places(archive, point or Latest(), archived.partition_count),
         archive="file:///archive",
-        point="--latest",
+        point="--latest" if point is None else repr(point),
         same_key=same_key,
         storages=storages,
         name=None,
@@ -118,6 +118,7 @@ def test_the_same_restore_is_known_again_and_another_one_is_told_apart() -> None
     assert "its point is {0: 9, 1: 2}, not {0: 4, 1: 2}" in str(
         begun.difference(plan(archive, marks))
     )
+    assert begun.difference(plan(make_archive([12, 3]))) is None, "the archive has grown since"
     assert "its key is a new one, not that of the archived cluster" in str(
         begun.difference(plan(archive, same_key=True))
     )

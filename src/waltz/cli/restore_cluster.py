@@ -13,7 +13,13 @@ from waltz.cli.cluster_place import ClusterPlace, place_in_file
 from waltz.cli.nodes import ADDRESS, COORDINATOR
 from waltz.cli.output import json_option, new_table, print_json, print_table
 from waltz.cli.restore_directories import directory_wish, fill_here
-from waltz.cli.restore_points import Planned, PointWish, plan_restore, point_options
+from waltz.cli.restore_points import (
+    Planned,
+    PointWish,
+    plan_restore,
+    point_options,
+    restored_bytes,
+)
 from waltz.cli.restore_trial import Restored, restore_trial
 from waltz.cli.storage_wishes import STORAGES, StoragePlaces
 from waltz.cli.tls_options import tls_options
@@ -123,11 +129,7 @@ def cluster(
         wall_milliseconds=int(time.time() * 1000),
     )
     found.check_complete(allow_empty=allow_empty)
-
-    async def begin(host: Host, root: str) -> RestorePlan:
-        return await begin_restore(host.coordinator, found.plan, root=root)
-
-    plan = place.run(begin)
+    plan = _begun(place, found)
     here = {
         ReplicaId(str(each.address)): each.directory
         for each in storages
@@ -139,6 +141,22 @@ def cluster(
     show_restored(restored, as_json=as_json)
     if not as_json:
         click.echo("next: start the storage nodes, then the servers", err=True)
+
+
+def _begun(place: ClusterPlace, found: Planned) -> RestorePlan:
+    """Keep the plan, and return it; or the one that is resumed."""
+
+    async def begin(host: Host, root: str) -> RestorePlan:
+        return await begin_restore(host.coordinator, found.plan, root=root)
+
+    plan = place.run(begin)
+    if plan.lasts != found.plan.lasts:
+        click.echo(
+            f"more was archived since restore {plan.restore_id} was begun, which is resumed: it"
+            " restores what was archived then",
+            err=True,
+        )
+    return plan
 
 
 def _finish(
@@ -180,6 +198,8 @@ def show_restored(restored: Restored, *, as_json: bool) -> None:
     """Print what was restored."""
     plan, planned = restored.plan, restored.planned
     held = {p: each for report in restored.reports for p, each in report.partitions.items()}
+    # More may have been archived since the restore was begun.
+    left_out = {p: planned.places[p].end - 1 - last for p, last in plan.lasts.items()}
     if as_json:
         print_json(
             {
@@ -193,7 +213,7 @@ def show_restored(restored: Restored, *, as_json: bool) -> None:
                     {
                         "partition_id": p,
                         "last_transaction_id": last,
-                        "left_out": planned.places[p].left_out,
+                        "left_out": left_out[p],
                         "bytes": held[p].byte_count if p in held else None,
                         "sha256": held[p].sha256 if p in held else None,
                     }
@@ -214,7 +234,7 @@ def show_restored(restored: Restored, *, as_json: bool) -> None:
     table = new_table("partition", "last", "left out", "bytes", "digest")
     for p, last in plan.lasts.items():
         cells = ["-", "-"] if p not in held else [str(held[p].byte_count), held[p].sha256[:16]]
-        table.add_row(str(p), str(last), str(planned.places[p].left_out), *cells)
+        table.add_row(str(p), str(last), str(left_out[p]), *cells)
     print_table(table)
     for change in restored.changes:
         click.echo(change)
@@ -294,8 +314,7 @@ def storage(
         )
 
     def byte_count(partition_id: PartitionId) -> int:
-        held = found.partitions.get(partition_id)
-        return 0 if held is None else sum(file.raw_count for file in held.files)
+        return restored_bytes(found, partition_id, plan.lasts[partition_id])
 
     (report,) = fill_here(
         found, plan, {replica_id: directory.absolute()}, byte_count, start_over=start_over

@@ -105,18 +105,29 @@ def _running(directory: Path, times: Times) -> Iterator[CoordinatorAddress]:
             deadline = time.monotonic() + START_SECONDS_MAX
             while not json.loads((directory / FILE_NAME).read_text())["ready"]:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    process.kill()
                     raise ConfigurationError(
-                        f"the restored cluster does not start: {process.communicate()[1]}"
+                        f"the restored cluster does not start: {_stopped(process)}"
                     )
                 time.sleep(0.05)
         yield read_cluster_file(directory).coordinator
         with times.of("stop"):
-            process.communicate(timeout=STOP_SECONDS_MAX)
+            _stopped(process)
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+        if process.returncode is None:
+            _stopped(process)
+
+
+def _stopped(process: subprocess.Popen[str]) -> str:
+    """Have `waltz up` stop its processes, which the end of its input does, and return what it has
+    said. One that is killed at once would leave them in the directory for seconds."""
+    try:
+        return process.communicate(timeout=STOP_SECONDS_MAX)[1]
+    except BaseException as error:
+        process.kill()
+        said = process.communicate()[1]
+        if isinstance(error, subprocess.TimeoutExpired):
+            return said
+        raise
 
 
 def _append(coordinator: CoordinatorAddress, restored: Restored) -> None:

@@ -17,7 +17,7 @@ from waltz.cli.output import json_option, print_json, progress_bar
 from waltz.cli.restore_cluster import coordinator_place, place_options
 from waltz.cli.restore_directories import check_room
 from waltz.cli.restore_plans import NOT_KNOWN
-from waltz.cli.restore_points import PointWish, point_options
+from waltz.cli.restore_points import PointWish, point_options, restored_bytes
 from waltz.cli.storage_questions import admin_address_of, ask_session
 from waltz.cli.storage_wishes import DIRECTORIES
 from waltz.cluster.cluster_shell import (
@@ -151,6 +151,12 @@ def partition(
         return await begin_partition(host.coordinator, wanted, root=root)
 
     plan = place.run(begin)
+    if plan.last != wanted.last:
+        click.echo(
+            f"more was archived since restore {plan.restore_id} was begun, which is resumed: it"
+            f" restores partition {number} to transaction {plan.last}",
+            err=True,
+        )
     filled = {}
     for address, directory in here:
         replica_id = ReplicaId(str(address))
@@ -249,8 +255,7 @@ def fill_here(
         plan.session_id,
         plan.abandons_suffix,
     )
-    held = archive.partitions.get(plan.partition_id)
-    byte_count = 0 if held is None else sum(file.raw_count for file in held.files)
+    byte_count = restored_bytes(archive, plan.partition_id, plan.last)
     if directory.is_dir():
         check_room({str(directory): byte_count + ENTRY_BYTES * (plan.last + 1)})
     with progress_bar("restore", byte_count) as progress:
@@ -416,7 +421,7 @@ def _show_restored(
                 "restore": str(plan.restore_id),
                 "partition_id": plan.partition_id,
                 "last_transaction_id": plan.last,
-                "left_out": at.left_out,
+                "left_out": at.end - 1 - plan.last,
                 "seconds": round(seconds, 3),
                 "directories": {each: filled_json(plan, one) for each, one in filled.items()},
                 "changes": list(changes),

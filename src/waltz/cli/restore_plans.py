@@ -120,7 +120,7 @@ def show_plan(found: Planned, wish: PointWish) -> None:
     if is_time:
         click.echo(
             "unsure: transactions after the one restored to, up to this one, may have been durable"
-            " by that time too, and are left out; the times are those of the storage nodes' clocks"
+            " by that time too, and are left out; the times are those of the archiver's clock"
         )
     for each in plan.storages:
         size = human_bytes(sum(found.byte_count(p) for p in each.partitions))

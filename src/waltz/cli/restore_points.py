@@ -123,14 +123,7 @@ class Planned:
     def byte_count(self, partition_id: PartitionId) -> int:
         """Return about how many bytes of records are restored: exact if the place ends with an
         object of the archive."""
-        last = self.places[partition_id].last
-        found = self.archive.partitions.get(partition_id)
-        total = 0
-        for file in () if found is None else found.files:
-            count = min(last + 1, file.end) - file.first
-            if count > 0:
-                total += file.raw_count * count // (file.end - file.first)
-        return total
+        return restored_bytes(self.archive, partition_id, self.places[partition_id].last)
 
     @property
     def unarchived(self) -> list[PartitionId]:
@@ -155,6 +148,18 @@ class Planned:
                 " empty: it was left out, or is newer than the archive. With --allow-empty such"
                 " partitions are restored without records"
             )
+
+
+def restored_bytes(archive: Archive, partition_id: PartitionId, last: int) -> int:
+    """Return about how many bytes of records a partition has up to `last`: exact if that ends an
+    object of the archive."""
+    found = archive.partitions.get(partition_id)
+    total = 0
+    for file in () if found is None else found.files:
+        count = min(last + 1, file.end) - file.first
+        if count > 0:
+            total += file.raw_count * count // (file.end - file.first)
+    return total
 
 
 def plan_restore(

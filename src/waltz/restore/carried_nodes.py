@@ -73,10 +73,27 @@ def carried_notes(
         if not name.startswith(SINK_NOTE_PREFIX):
             kept[name] = data
             continue
+        if (before := _refused_before(data)) is not None:
+            kept[name] = data
+            changes.append(
+                f"note {name}: refuses every batch from now on, since it did so before: {before}"
+            )
+            continue
         why = _why_refused(data, lasts)
         kept[name] = _refusal(f"the log was restored from an archive (restore {restore_id}): {why}")
         changes.append(f"note {name}: refuses every batch from now on, since {why}")
     return Carried(kept, tuple(changes))
+
+
+def _refused_before(data: bytes) -> str | None:
+    """Return what a note says that refuses every batch since an earlier restore; None: it is none
+    of these."""
+    try:
+        found: Any = json.loads(data)
+        said = found["restored"] if found["batch"] == NO_BATCH else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return said if isinstance(said, str) else None
 
 
 def _why_refused(data: bytes, lasts: Mapping[PartitionId, TransactionId]) -> str:

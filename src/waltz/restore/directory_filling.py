@@ -94,12 +94,17 @@ def fill_directories(
     done: dict[str, DirectoryReport] = {}
     directories: list[_Directory] = []
     try:
-        for path, wish in wishes.items():
-            found = whole_directory(filling.disk, path, wish)
-            if found is None:
-                directories.append(_Directory(filling, path, wish, start_over=start_over))
-            else:
-                done[path] = found
+        try:
+            for path, wish in wishes.items():
+                found = whole_directory(filling.disk, path, wish)
+                if found is None:
+                    directories.append(_Directory(filling, path, wish, start_over=start_over))
+                else:
+                    done[path] = found
+        except Exception:
+            for each in directories:
+                each.leave()
+            raise
         if directories:
             _fill(filling, blocks, directories)
         for each in directories:
@@ -177,6 +182,7 @@ class _Directory:
         self._partitions: dict[PartitionId, RestoredPartition] = {}
         self._held: dict[PartitionId, PartitionHeld] = {}
         self._open: WrittenPartition | None = None
+        self._was_empty = False
         self._directory_id = filling.new_id()
         if not self._disk.exists(path):
             raise ConfigurationError(f"there is no directory {path}; create it, empty")
@@ -211,6 +217,7 @@ class _Directory:
         on is of a restore. An empty mark says nothing of the files next to it."""
         if not file.size():
             self._check_empty()
+            self._was_empty = True
             file.write_at(0, f"restore {self.wish.restore_id}\n".encode())
             file.sync()
             self._disk.sync_directory(self.path)
@@ -273,6 +280,14 @@ class _Directory:
         return DirectoryReport(
             self.wish.restore_id, self.wish.replica_id, self._directory_id, self._held
         )
+
+    def leave(self) -> None:
+        """Take the mark back, before anything was written: the directory is empty again. With
+        remains of an earlier restore it stays marked."""
+        if self._was_empty:
+            with suppress(OSError):
+                self._disk.remove(self._mark)
+                self._disk.sync_directory(self.path)
 
     def release(self) -> None:
         """Close what is open, and give back the lock."""

@@ -50,10 +50,12 @@ class PartitionRestore:
 
     def difference(self, wanted: PartitionRestore) -> str | None:
         """Return what `wanted` asks for that this one, which was begun, does not do; None: the same
-        restore. Leave to set records aside may be given later."""
+        restore. Leave to set records aside may be given later. A point in the same words is the
+        one of the beginning, however much was archived since."""
+        last = self.last if self.point == wanted.point else wanted.last
         for what, found, other in (
             ("archive", self.archive, wanted.archive),
-            ("last transaction", self.last, wanted.last),
+            ("last transaction", self.last, last),
             ("storage nodes", self.replicas, wanted.replicas),
         ):
             if found != other:

@@ -81,7 +81,8 @@ class AtCut:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """A time, in milliseconds since 1970, by the clocks of the storage nodes."""
+    """A time, in milliseconds since 1970, by the clock of the archiver: it notes when it was told
+    that transactions are durable."""
 
     milliseconds: int
 

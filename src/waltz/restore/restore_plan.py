@@ -74,13 +74,15 @@ class RestorePlan:
 
     def difference(self, wanted: RestorePlan) -> str | None:
         """Return what `wanted` asks for that this plan, which was begun, does not do; None: the
-        same restore."""
+        same restore. A point in the same words is the one of the beginning, however much was
+        archived since."""
+        is_same_point = self.point == wanted.point
         for what, found, other in (
             ("archive", self.archive, wanted.archive),
             ("archived cluster", self.archived_key, wanted.archived_key),
             ("key", _kind(self), _kind(wanted)),
             ("name", self.name, wanted.name),
-            ("point", dict(self.lasts), dict(wanted.lasts)),
+            ("point", dict(self.lasts), dict(self.lasts if is_same_point else wanted.lasts)),
             ("storage nodes", self.storages, wanted.storages),
         ):
             if found != other:
