@@ -10,6 +10,7 @@ from waltz.bridge.delivery import (
     RETRY_AFTER_SECONDS_MAX,
     Abandon,
     Accepted,
+    CaughtUp,
     Delivery,
     Effect,
     Event,
@@ -32,6 +33,10 @@ def step(machine: Delivery, *events: Event, now: float = 0.0) -> Sequence[Effect
     effects = machine.step(events, now)
     machine.check_invariants()
     return effects
+
+
+def trouble_of(machine: Delivery) -> tuple[str | None, int]:
+    return machine.trouble, machine.refused_in_a_row
 
 
 def test_the_next_post_waits_until_the_progress_is_kept() -> None:
@@ -124,7 +129,21 @@ def test_a_progress_that_cannot_be_kept_is_tried_again_before_the_next_post() ->
     step(machine, Accepted(10, 1))
     step(machine, Refused("no space", 1.0))
     assert step(machine, now=10.0) == [Save(11, True)]
+    assert trouble_of(machine) == ("no space", 1)
     assert step(machine, Saved(), now=10.0) == [Post(11, 8)]
+    assert trouble_of(machine) == (None, 0), "the log may be idle for days"
+
+
+def test_a_partition_that_has_nothing_left_to_deliver_waits_for_nobody() -> None:
+    machine = delivery()
+    step(machine)
+    step(machine, Refused("the log is away", 1.0))
+    assert step(machine, now=10.0) == [Post(10, 8)]
+    assert trouble_of(machine) == ("the log is away", 1), "it may still be"
+    assert step(machine, CaughtUp(), now=10.0) == []
+    assert trouble_of(machine) == (None, 0)
+    step(machine, Sending(12), Refused("500", 1.0), CaughtUp(), now=10.0)
+    assert trouble_of(machine) == ("500", 1), "an answer of before"
 
 
 def test_a_run_to_the_end_ends_there_or_gives_up() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,7 +13,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from waltz.bridge.bridge_progress import PartitionProgress
 from waltz.bridge.bridge_shell import BridgeOptions, BridgeProcess
-from waltz.bridge.delivery import Accepted, Refused
+from waltz.bridge.delivery import ONCE_ATTEMPTS_MAX, Accepted, Refused
 from waltz.bridge.destination_shell import (
     Available,
     DeliveryFailedError,
@@ -21,6 +22,7 @@ from waltz.bridge.destination_shell import (
     LogEnds,
     ReplacedError,
 )
+from waltz.errors import UnavailableError
 from waltz.system.real_host import real_host
 from waltz.types import PartitionId, TlsSettings
 
@@ -88,15 +90,40 @@ class ListLane:
     async def close(self) -> None: ...
 
 
-def process_of(cluster: RunningCluster, to: Destination) -> BridgeProcess:
+class CutReader:
+    """A reader whose feeds are cut when they have come to the end of the log; one that begins there
+    waits for more."""
+
+    def __init__(self, reader: waltz.AsyncLogReader, end: int) -> None:
+        self._reader = reader
+        self._end = end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    async def follow(
+        self, partition_id: int, first: int
+    ) -> AsyncGenerator[waltz.TransactionColumns, None]:
+        async for columns in self._reader.follow(partition_id, first):
+            yield columns
+            if columns.first_transaction_id + len(columns) == self._end:
+                raise UnavailableError("no server in time")
+
+
+def process_of(
+    cluster: RunningCluster, to: Destination, *, cut_at: int | None = None
+) -> BridgeProcess:
+    """A bridge that runs once; with `cut_at` one that runs on, with a `CutReader`."""
+
+    def open_reader() -> Any:
+        reader = waltz.open_async_reader(cluster.coordinator, name="bridge")
+        return reader if cut_at is None else CutReader(reader, cut_at)
+
     options = BridgeOptions(
         partitions=None, begins_with_first=True, retry_seconds_max=0.1, connections_max=2,
-        is_once=True,
+        is_once=cut_at is None,
     )  # fmt: skip
-    return BridgeProcess(
-        real_host(None, TlsSettings()), to,
-        lambda: waltz.open_async_reader(cluster.coordinator, name="bridge"), options,
-    )  # fmt: skip
+    return BridgeProcess(real_host(None, TlsSettings()), to, open_reader, options)
 
 
 def test_what_fails_is_delivered_again_and_each_transaction_once(cluster: RunningCluster) -> None:
@@ -130,3 +157,59 @@ def test_a_bridge_that_was_replaced_ends_all_its_partitions_and_says_why(
     with pytest.raises(ReplacedError, match="another process"):
         asyncio.run(main())
     assert to.ended == 1
+
+
+def test_a_bridge_that_could_not_read_the_log_is_well_again_though_nothing_new_comes(
+    cluster: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    to = ListDestination()
+
+    async def main() -> None:
+        process = process_of(cluster, to, cut_at=10)
+        await process.start()
+        running = asyncio.create_task(process.run())
+
+        def is_well_again() -> bool:
+            figures = process.figures()
+            return figures.is_healthy and all(each.refusals for each in figures.partitions)
+
+        async with asyncio.timeout(60):
+            while not is_well_again():
+                await asyncio.sleep(0.01)
+        await process.stop()
+        await running
+
+    with caplog.at_level("INFO"):
+        asyncio.run(main())
+    assert [len(each) for each in to.kept.values()] == [10, 10]
+    assert "bridge_resumed partition=0 next=10 last=9" in caplog.text
+
+
+class AwayReader:
+    """A reader of a cluster that does not answer."""
+
+    starts = 0
+
+    async def start(self) -> None:
+        self.starts += 1
+        raise UnavailableError("no server in time")
+
+    async def close(self) -> None: ...
+
+
+def test_a_bridge_that_runs_once_gives_up_after_a_few_attempts_to_reach_its_cluster() -> None:
+    reader: Any = AwayReader()
+    options = BridgeOptions(None, True, 0.1, 2, is_once=True)
+    process = BridgeProcess(
+        real_host(None, TlsSettings()), ListDestination(), lambda: reader, options
+    )
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            await process.start()
+            await process.run()
+
+    asyncio.run(main())
+    assert reader.starts == ONCE_ATTEMPTS_MAX
+    assert not process.is_complete
+    assert process.figures().trouble == "no server in time"

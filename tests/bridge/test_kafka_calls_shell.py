@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from threading import Thread
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.bridge.kafka_broker import KafkaBroker
 from tests.cli.test_outbox_run import free_port
@@ -19,6 +20,7 @@ from waltz.bridge.kafka_calls_shell import (
     KafkaCallError,
     KafkaCalls,
     KafkaOptions,
+    PartitionProducer,
 )
 from waltz.bridge.kafka_destination_shell import KafkaLane
 from waltz.bridge.kafka_progress import KafkaProgress
@@ -77,6 +79,33 @@ def committed(broker: KafkaBroker, topic: str, partition: int = 0) -> list[bytes
         if message.error() is not None:
             return found
         found.append(message.value())
+
+
+class FencedProducer:
+    """A producer that is replaced during each call, as the driver tells it now and then: it calls a
+    callback after it has raised a fatal error, and Python raises SystemError from that."""
+
+    def begin_transaction(self) -> None: ...
+
+    def produce(self, *_: object, **__: object) -> None: ...
+
+    def poll(self, _: float) -> None: ...
+
+    def flush(self, _: float) -> int:
+        fenced = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+        raise SystemError("a callback returned a result with an exception set") from fenced
+
+    commit_transaction = abort_transaction = flush
+
+
+def test_a_producer_that_is_fenced_while_a_callback_is_called_is_no_crash() -> None:
+    calls, producer = calls_of("nowhere:1", "t"), cast(Any, FencedProducer())
+    with pytest.raises(KafkaCallError, match="fenced") as found:
+        calls._sweep(producer, 0)
+    assert found.value.trouble.verdict is Verdict.FENCED
+    with pytest.raises(KafkaCallError, match="fenced") as found:
+        PartitionProducer(calls, producer, 0, 1_000).commit((), progress("t", 1))
+    assert found.value.trouble.verdict is Verdict.FENCED
 
 
 def test_topics_are_checked_and_the_progress_has_one_that_is_compacted(

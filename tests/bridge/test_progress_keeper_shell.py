@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -28,6 +30,23 @@ class CountedFile(ProgressFile):
         if self.fails:
             raise OSError(28, "no space")
         super().save(progress)
+
+
+class SlowFile(CountedFile):
+    """Holds the first write up, as a slow disk does, until `may_end`; counts writes at a time."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(RealDisk(), path)
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.under_way = self.under_way_max = 0
+
+    def save(self, progress: BridgeProgress) -> None:
+        self.under_way += 1
+        self.under_way_max = max(self.under_way_max, self.under_way)
+        self.has_begun.set()
+        self.may_end.wait(60)
+        super().save(progress)
+        self.under_way -= 1
 
 
 def place(next_id: int) -> PartitionProgress:
@@ -86,5 +105,29 @@ def test_a_write_that_fails_is_told_and_made_again(tmp_path: Path) -> None:
         file.fails = False
         await keeper.flush()
         assert next_ids(file)[1] == 9
+
+    asyncio.run(main())
+
+
+def test_a_write_that_nobody_awaits_any_more_ends_before_the_next_begins(tmp_path: Path) -> None:
+    """Both write the same new file, and one would change it after it has become the progress."""
+
+    async def main() -> None:
+        file = SlowFile(str(tmp_path / "p.json"))
+        host = real_host(None, TlsSettings())
+        keeper = ProgressKeeper(host, file, BridgeProgress(KEY, {0: place(0), 1: place(0)}))
+        abandoned = asyncio.create_task(keeper.move(0, place(7), is_due=True))
+        await host.workers.run_blocking(file.has_begun.wait)
+        abandoned.cancel()
+        with suppress(asyncio.CancelledError):
+            await abandoned
+        assert abandoned.cancelled(), "it does not wait for the disk"
+        last = asyncio.create_task(keeper.move(1, place(9), is_due=True))
+        for _ in range(20):  # a second write has time to begin
+            await host.workers.run_blocking(lambda: None)
+        file.may_end.set()
+        await last
+        assert file.under_way_max == 1
+        assert next_ids(file) == [7, 9]
 
     asyncio.run(main())

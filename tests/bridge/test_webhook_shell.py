@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -150,6 +151,18 @@ def test_retry_after_is_seconds_or_a_date(asked: str, seconds: float | None) -> 
     assert Answer(503, asked, b"").retry_after_seconds(40.0) == seconds
 
 
+def test_a_date_without_a_zone_is_in_universal_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of the three forms that HTTP allows names no zone."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        asked = Answer(503, "Thu Jan  1 00:01:40 1970", b"").retry_after_seconds(40.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert asked == 60.0
+
+
 def test_a_receiver_s_status_says_whether_fewer_transactions_may_help() -> None:
     tried = {each for each in range(200, 600) if Answer(each, None, b"").is_for_content}
     assert {400, 413, 422} <= tried
@@ -229,6 +242,37 @@ def test_a_connection_that_is_closed_without_an_answer_is_no_acceptance() -> Non
     (found,) = posting(serve)
     assert "no answer: " in str(found)
     assert "closed" in str(found)
+
+
+def test_an_answer_is_heard_that_comes_before_all_of_the_post_is_sent() -> None:
+    """A receiver that finds a post too large may answer, and close, without reading it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    (found,) = posting(serve, body=b"x" * (32 * 1024 * 1024))
+    assert found == Answer(413, None, b"")
+
+
+def test_a_post_is_accepted_once_all_of_it_is_sent() -> None:
+    received: list[int] = []
+    size = 32 * 1024 * 1024
+
+    async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK + b"Content-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async def thorough(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await hasty(reader, writer)
+            received.append(len(await reader.readexactly(size)))
+
+    assert "no answer" in str(posting(hasty, body=b"x" * size))
+    assert posting(thorough, 2, body=b"x" * size) == [Answer(200, None, b"")] * 2
+    assert received[0] == size
 
 
 def test_a_receiver_s_certificate_is_verified(tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ from tests.bridge.judge import read_received
 from tests.bridge.kills import configuration, receiving
 from tests.cli.test_bridge_http import NOBODY, progress_of
 from tests.clusters import RunningCluster, run_tool, run_waltz, running_cluster
-from waltz.bridge.bridge_progress import BridgeProgress, PartitionProgress, progress_text
+from waltz.bridge.bridge_progress import (
+    BridgeProgress,
+    PartitionProgress,
+    ProgressFile,
+    progress_text,
+)
+from waltz.cli.bridge_place import progress_file, read_bridge
+from waltz.system.real_disk import RealDisk
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +65,52 @@ def test_what_cannot_be_delivered_waits_is_told_and_can_be_skipped(
         configuration(tmp_path, cluster.coordinator, f"http://127.0.0.1:{port}/in", "partitions: 2")
         assert run_waltz("bridge", "http", str(file), "--once").returncode == 0
     assert [fact[0] for fact in read_received(kept, 3)[2]] == [28, 29]
+
+
+def test_the_status_of_a_bridge_that_has_not_begun_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A lock that an administrator has made could not be opened by the bridge's own user."""
+    file = configuration(tmp_path, "waltz://127.0.0.1:9", NOBODY)
+    before = sorted(tmp_path.iterdir())
+    found = json.loads(run_tool("bridge", "status", file, "--json").out)
+    assert (found["has_begun"], found["in_use"]) == (False, False)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_progress_that_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
+    """As when another user asks than the bridge's own."""
+    file = configuration(tmp_path, "waltz://127.0.0.1:9", NOBODY)
+    (tmp_path / "progress.json").mkdir()
+    said = run_tool("bridge", "status", file)
+    assert (said.code, "bridge.progress: Is a directory" in said.err) == (1, True)
+    said = run_tool("bridge", "skip", file, "0", "0", "0", "--reason", "r")
+    assert (said.code, "bridge.progress: Is a directory" in said.err) == (1, True)
+    (tmp_path / "progress.json.lock").unlink()
+    (tmp_path / "progress.json.lock").mkdir()
+    said = run_tool("bridge", "skip", file, "0", "0", "0", "--reason", "r")
+    assert (said.code, "bridge.progress: Is a directory" in said.err) == (1, True)
+    file.write_text(file.read_text().replace("progress.json", "missing/progress.json"))
+    done = run_waltz("bridge", "http", str(file), "--once")
+    assert done.returncode == 1
+    assert "bridge.progress: No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_progress_that_is_named_by_a_link_stays_where_the_link_leads(tmp_path: Path) -> None:
+    """A link that was replaced by a file would be back, with the old progress, after a restart of a
+    container; and a bridge that is given the file itself would not see the lock."""
+    key = UUID(int=7)
+    progress = BridgeProgress(key, {0: PartitionProgress(17, key)})
+    (tmp_path / "kept").mkdir()
+    kept = tmp_path / "kept" / "progress.json"
+    kept.write_bytes(progress_text(progress))
+    (tmp_path / "progress.json").symlink_to(kept)
+    file = progress_file(read_bridge(str(configuration(tmp_path, "h:1", NOBODY))))
+    unlock = file.lock()
+    assert ProgressFile(RealDisk(), str(kept)).is_locked()
+    unlock()
+    file.save(progress.reaching({0: PartitionProgress(18, key)}))
+    assert (tmp_path / "progress.json").is_symlink()
+    assert b'"next": 18' in kept.read_bytes()
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from waltz.errors import (
     ClientAheadError,
     ConfigurationError,
     CorruptionError,
+    DirectoryInUseError,
     HistoryChangedError,
 )
 from waltz.host import Disk
@@ -210,15 +211,30 @@ class ProgressFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self._disk = disk
+        self._lock_path = f"{path}.lock"
         self._directory = str(Path(path).absolute().parent)
 
     def lock(self) -> Callable[[], None]:
         """Return what ends the lock; so does the end of the process. Raises DirectoryInUseError: a
-        bridge, or a skip, works with the file; OSError."""
-        path = f"{self.path}.lock"
-        if not self._disk.exists(path):
-            self._disk.open(path, create=True).close()
-        return self._disk.lock(path)
+        bridge, or a skip, works with the file; ConfigurationError: there can be no lock."""
+        path = self._lock_path
+        try:
+            if not self._disk.exists(path):
+                self._disk.open(path, create=True).close()
+            return self._disk.lock(path)
+        except OSError as error:
+            raise ConfigurationError(f"bridge.progress: {error.strerror}: {path}") from error
+
+    def is_locked(self) -> bool:
+        """Return whether a process works with the file. Makes no file: one that another user has
+        made could not be opened by the bridge. Raises OSError: this user may not ask."""
+        if not self._disk.exists(self._lock_path):
+            return False
+        try:
+            self._disk.lock(self._lock_path)()
+        except DirectoryInUseError:
+            return True
+        return False
 
     def load(self) -> BridgeProgress | None:
         """Return the progress; None: there is no file. Raises CorruptionError; OSError."""

@@ -17,9 +17,11 @@ import waltz
 from waltz.bridge.bridge_metrics import BridgeFigures, PartitionFigures
 from waltz.bridge.bridge_progress import PartitionProgress, check_history, check_place
 from waltz.bridge.delivery import (
+    ONCE_ATTEMPTS_MAX,
     RETRY_SECONDS_MIN,
     Abandon,
     Accepted,
+    CaughtUp,
     Delivery,
     Effect,
     Event,
@@ -149,7 +151,7 @@ class BridgeProcess:
         )
 
     async def _run(self) -> None:
-        pause = RETRY_SECONDS_MIN
+        pause, attempts = RETRY_SECONDS_MIN, 0
         while not self._stopping.is_set():
             try:
                 reader = self._open_reader()
@@ -166,6 +168,9 @@ class BridgeProcess:
                     raise
                 log.warning("bridge_waits error=%s", error)
                 self._trouble = str(error)
+                attempts += 1
+                if self._options.is_once and attempts >= ONCE_ATTEMPTS_MAX:
+                    return
             try:
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -336,12 +341,18 @@ class PartitionBridge:
                 self._partition_id, self.machine.next_id, self.machine.last_sent,
                 self.machine.refused_in_a_row + 1, event.text,
             )  # fmt: skip
-        elif isinstance(event, Accepted) and self.machine.refused_in_a_row:
+        elif isinstance(event, Accepted):
+            self._note_resumed(event.last)
+        elif isinstance(event, Saved):
+            self._note_resumed(self.machine.next_id - 1)
+        self.put(event)
+
+    def _note_resumed(self, last: int) -> None:
+        if self.machine.refused_in_a_row:
             log.info(
                 "bridge_resumed partition=%d next=%d last=%d",
-                self._partition_id, self.machine.next_id, event.last,
+                self._partition_id, self.machine.next_id, last,
             )  # fmt: skip
-        self.put(event)
 
     async def _outcome(self, effect: Post | Save) -> Event:
         if isinstance(effect, Save):
@@ -362,6 +373,7 @@ class PartitionBridge:
         A feed's transactions are of the history that was current when the feed began, or this is
         seen: the reader learns of a new history before it gets anything of it.
         """
+        has_failed = self._end is None and self.machine.refused_in_a_row > 0
         while True:
             histories = self._reader.histories
             if histories.current != self._history:
@@ -374,9 +386,20 @@ class PartitionBridge:
             if fed is not None and first < fed.first_transaction_id + len(fed):
                 return Available(fed, first, histories.current)
             self._fed = None
+            if has_failed and self._feed is None:
+                has_failed = False
+                await self._look_whether_anything_waits(first)
+                continue  # the histories may be others by now
             if self._feed is None:
                 self._feed = self._opened_feed(first)
             self._fed = await anext(self._feed)
+
+    async def _look_whether_anything_waits(self, first: int) -> None:
+        """Tell the machine if the log has nothing to post: a feed that brings nothing does not say
+        why. Raises as `AsyncLogReader.high_water_mark`."""
+        if await self._reader.high_water_mark(self._partition_id) == first - 1:
+            self._note_resumed(first - 1)
+            self.put(CaughtUp())
 
     def _opened_feed(self, first: int) -> AsyncGenerator[waltz.TransactionColumns, None]:
         if self._end is None:

@@ -68,6 +68,11 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """A server has said that the log ends before the next transaction to post."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """No attempt of this process can help."""
 
@@ -78,7 +83,7 @@ class Failed:
 class StopAsked: ...
 
 
-Event: TypeAlias = Sending | Accepted | Refused | Saved | Failed | StopAsked
+Event: TypeAlias = Sending | Accepted | Refused | Saved | CaughtUp | Failed | StopAsked
 
 
 # Effects
@@ -198,14 +203,17 @@ class Delivery:
                 self.posts += posted > 0
                 self.next_id = last + 1
                 self._count = min(2 * self._count, self._count_max)
-                self.refused_in_a_row = 0
-                self.trouble = self.last_sent = None
+                self.last_sent = None
+                self._note_success()
                 self._is_due = posted > 0
                 self._is_saved = False
                 return self._go_on()
             case Saved() if self.phase is Phase.SAVING:
                 self._is_saved = True
+                self._note_success()
                 return self._go_on()
+            case CaughtUp() if self.phase is Phase.WAITING:
+                self._note_success()
             case Refused() if self.phase in (Phase.WAITING, Phase.POSTING, Phase.SAVING):
                 return self._refused(event, now)
             case Failed(text):
@@ -220,6 +228,12 @@ class Delivery:
             case _:
                 pass  # the answer to what was given up
         return []
+
+    def _note_success(self) -> None:
+        """Nothing is wrong from now on, although the next post may be far away: the log may be
+        idle."""
+        self.refused_in_a_row = 0
+        self.trouble = None
 
     def _refused(self, event: Refused, now: float) -> list[Effect]:
         self.refusals += 1

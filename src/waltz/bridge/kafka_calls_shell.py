@@ -8,9 +8,9 @@ by `kafka_verdict.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -124,6 +124,18 @@ def trouble_of(error: KafkaError) -> KafkaTrouble:
     )
 
 
+@contextmanager
+def driver_errors() -> Iterator[None]:
+    """Raises KafkaException: the driver's own error, although a callback was called after it had
+    raised it, from which Python has made SystemError."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
 class KafkaCalls:
     """The connections of one bridge. For several threads, but for one call of a partition at a
     time."""
@@ -174,19 +186,20 @@ class KafkaCalls:
         until = self.now() + self.options.timeout_seconds
         while True:
             try:
-                result = call(SLICE_SECONDS)
+                with driver_errors():
+                    result = call(SLICE_SECONDS)
                 self._said = ""
                 return result
             except KafkaException as error:
                 trouble = trouble_of(error.args[0])
-                with suppress(KafkaException):  # it raises a fatal error once more
+                with suppress(KafkaException), driver_errors():  # a fatal error comes once more
                     poll(0)  # calls _hear
                 if self.is_abandoned:
                     raise AbandonedError(f"Kafka: {what}: the bridge is to stop") from error
                 if trouble.verdict is not Verdict.REPEAT or self.now() > until:
                     raise self.failure(what, trouble) from error
                 if trouble.name != "_TIMED_OUT":
-                    with suppress(KafkaException):
+                    with suppress(KafkaException), driver_errors():
                         poll(PAUSE_SECONDS)
 
     # Topics
@@ -415,7 +428,7 @@ class KafkaCalls:
                     topic, b"", SWEPT_KEY, partition=partition_id, on_delivery=delivered
                 )
             until = self.now() + self.options.timeout_seconds
-            while producer.flush(SLICE_SECONDS):
+            while self._left(producer):
                 if self.is_abandoned:
                     raise AbandonedError(f"Kafka: {what}: the bridge is to stop")
                 if self.now() > until:
@@ -428,6 +441,11 @@ class KafkaCalls:
             # no transaction.
             raise self.failure(f"topic {topics[0]} or {topics[1]} takes nothing", refusals[0])
         self.repeated(what, producer.abort_transaction, producer.poll)
+
+    def _left(self, producer: Producer) -> int:
+        """Return the number of records that are still on the way. Raises KafkaException."""
+        with driver_errors():
+            return producer.flush(SLICE_SECONDS)
 
 
 class PartitionProducer:
@@ -446,7 +464,8 @@ class PartitionProducer:
         the verdict REFUSED or ABORT nothing is committed, otherwise the progress tells whether it
         is; AbandonedError."""
         try:
-            self._commit(records, progress)
+            with driver_errors():
+                self._commit(records, progress)
         except KafkaException as error:
             trouble = trouble_of(error.args[0])
             raise self._ended(self._calls.failure("a record", trouble)) from error
@@ -492,7 +511,8 @@ class PartitionProducer:
             until = self._calls.now() + ABORT_SECONDS_MAX
             while self._calls.now() < until:
                 try:
-                    self._producer.abort_transaction(SLICE_SECONDS)
+                    with driver_errors():
+                        self._producer.abort_transaction(SLICE_SECONDS)
                     break
                 except KafkaException as failed:
                     if trouble_of(failed.args[0]).verdict is not Verdict.REPEAT:

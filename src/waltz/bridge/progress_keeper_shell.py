@@ -34,7 +34,14 @@ class ProgressKeeper:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what has moved. Raises OSError: whether the file has it is unknown."""
+        """Write what has moved. Raises OSError: whether the file has it is unknown.
+
+        A caller that is cancelled stops waiting; its write keeps its turn until the disk is done,
+        for two at a time would change one file.
+        """
+        await asyncio.shield(self._write())
+
+    async def _write(self) -> None:
         async with self._turn:
             moved = dict(self._moved)
             if not moved:

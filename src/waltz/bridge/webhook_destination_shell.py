@@ -51,7 +51,8 @@ class WebhookDestination:
         return self._options.choice.count_max
 
     async def start(self) -> None:
-        """Lock the progress. Raises DirectoryInUseError: another process has it; OSError."""
+        """Lock the progress. Raises DirectoryInUseError: another process has it;
+        ConfigurationError: it cannot be locked."""
         self._unlock = self._file.lock()
 
     async def begin(self, ends: LogEnds, *, with_first: bool) -> Mapping[PartitionId, Lane]:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from email.utils import mktime_tz, parsedate_tz
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -89,8 +89,11 @@ class Answer:
             return None
         if asked.isascii() and asked.isdecimal():
             return float(asked[:9])
-        try:
-            return max(0.0, parsedate_to_datetime(asked).timestamp() - wall_seconds)
+        date = parsedate_tz(asked)
+        if date is None:
+            return None
+        try:  # a date of HTTP without a zone is in universal time
+            return max(0.0, mktime_tz((*date[:9], date[9] or 0)) - wall_seconds)
         except (ValueError, OverflowError, TypeError):
             return None
 
@@ -162,6 +165,7 @@ class WebhookConnection:
         self._reader, self._writer = await asyncio.open_connection(
             self._host, self._port, ssl=self._webhook.tls, limit=READ_BYTES
         )
+        self._writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
         return await self._exchange(headers, body)
 
@@ -182,8 +186,11 @@ class WebhookConnection:
         )
         for each in (request, h11.Data(data=body), h11.EndOfMessage()):
             self._writer.write(self._http.send(each) or b"")
-        await self._writer.drain()
-        return await self._head()
+        # Not first until all is sent: a receiver may refuse before, and close the connection.
+        head = await self._head()
+        if 200 <= head.status_code < 300:  # nobody keeps what was not sent
+            await self._writer.drain()
+        return head
 
     async def _head(self) -> h11.Response:
         for _ in range(INTERIM_ANSWERS_MAX + 1):
@@ -209,12 +216,16 @@ class WebhookConnection:
                     excerpt += bytes(event.data[: EXCERPT_BYTES_MAX - len(excerpt)])
                     # An empty piece of a body costs its sender bytes, too.
                     size += max(1, len(event.data))
-        if is_whole and self._http.our_state is self._http.their_state is h11.DONE:
+        is_done = self._http.our_state is self._http.their_state is h11.DONE
+        if is_whole and is_done and self._is_sent():
             self._http.start_next_cycle()
             self._used_at = asyncio.get_running_loop().time()
         else:
             self.close()
         return excerpt
+
+    def _is_sent(self) -> bool:
+        return self._writer is not None and not self._writer.transport.get_write_buffer_size()
 
     async def _event(self) -> object:
         assert self._http is not None

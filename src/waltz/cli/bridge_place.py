@@ -7,7 +7,9 @@ Kafka (`bridge_kafka.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +47,13 @@ BRIDGE_FILE = click.argument("file", type=click.Path(dir_okay=False))
 def read_bridge(path: str) -> Settings:
     """Return the settings of a bridge; warnings go to standard error. Raises
     ConfigurationError."""
-    return _told(read_settings(path, {}, BRIDGE_KEYS, bridge_settings))
+    return _with_warnings(read_settings(path, {}, BRIDGE_KEYS, bridge_settings))
 
 
 def read_kafka_bridge(path: str) -> Settings:
     """Return the settings of a bridge to Kafka; warnings go to standard error. Raises
     ConfigurationError."""
-    return _told(read_settings(path, {}, KAFKA_BRIDGE_KEYS, kafka_bridge_settings))
+    return _with_warnings(read_settings(path, {}, KAFKA_BRIDGE_KEYS, kafka_bridge_settings))
 
 
 def _read_any(path: str) -> Settings:
@@ -60,20 +62,32 @@ def _read_any(path: str) -> Settings:
     def judged(given: Mapping[str, Given]) -> Settings:
         return kafka_bridge_settings(given) if is_for_kafka(given) else bridge_settings(given)
 
-    return _told(read_settings(path, {}, (), judged))
+    return _with_warnings(read_settings(path, {}, (), judged))
 
 
-def _told(settings: Settings) -> Settings:
+def _with_warnings(settings: Settings) -> Settings:
     for warning in settings.warnings:
         click.echo(f"warning: {warning}", err=True)
     return settings
 
 
 def progress_file(settings: Settings) -> ProgressFile:
+    """Return the file itself if a link is named: a link would be replaced, and have a lock of its
+    own."""
     from waltz.bridge.bridge_progress import ProgressFile
     from waltz.system.real_disk import RealDisk
 
-    return ProgressFile(RealDisk(), settings[PROGRESS])
+    return ProgressFile(RealDisk(), os.path.realpath(settings[PROGRESS]))
+
+
+@contextmanager
+def _told(progress_at: ProgressFile) -> Iterator[None]:
+    """Raises ConfigurationError if the block raises OSError, as for a file of another user."""
+    try:
+        yield
+    except OSError as error:
+        text = f"{PROGRESS.name}: {error.strerror}: {progress_at.path}"
+        raise ConfigurationError(text) from error
 
 
 def bridge_reader(settings: Settings) -> AsyncLogReader:
@@ -152,7 +166,8 @@ def bridge_status(file: str, as_json: bool) -> None:
 
 def _standing(settings: Settings) -> Standing:
     progress_at = progress_file(settings)
-    progress = progress_at.load()
+    with _told(progress_at):
+        progress = progress_at.load()
     ends, trouble = run_loop(_ends(settings, progress, progress_at.path))
     return Standing(progress_at.path, progress, _is_locked(progress_at), ends, trouble)
 
@@ -194,12 +209,9 @@ def _json(standing: Standing, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _is_locked(file: ProgressFile) -> bool | None:
     """Return whether a process works with the progress; None: this user may not ask."""
     try:
-        file.lock()()
-    except DirectoryInUseError:
-        return True
+        return file.is_locked()
     except OSError:
         return None
-    return False
 
 
 async def _ends(
@@ -255,7 +267,8 @@ def _skip(settings: Settings, partition: int, first: int, last: int, reason: str
     progress_at = progress_file(settings)
     unlock = _lock_to_skip(progress_at)
     try:
-        progress = progress_at.load()
+        with _told(progress_at):
+            progress = progress_at.load()
         if progress is None:
             raise ConfigurationError(f"there is no progress in {progress_at.path}: nothing waits")
 
@@ -270,7 +283,8 @@ def _skip(settings: Settings, partition: int, first: int, last: int, reason: str
         skip = Skip(partition, first, last, reason, now)
         skipped = progress.skipping(skip, histories.current)
         check_skip(histories, partition, progress.partitions[partition], last, mark, REMEDY)
-        progress_at.save(skipped)
+        with _told(progress_at):
+            progress_at.save(skipped)
     finally:
         unlock()
 

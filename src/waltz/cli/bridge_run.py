@@ -138,6 +138,8 @@ def _tell(figures: BridgeFigures, as_json: bool) -> None:
     posts = sum(each.posts for each in figures.partitions)
     posted = sum(each.posted for each in figures.partitions)
     click.echo(f"posted {posted:,} transactions in {posts:,} posts")
+    if figures.trouble:
+        click.echo(f"nothing is posted: {figures.trouble}", err=True)
     for each in figures.partitions:
         if each.trouble:
             click.echo(
