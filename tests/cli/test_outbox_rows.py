@@ -98,6 +98,17 @@ def test_a_parked_row_is_deleted_for_good(file: Path, store: OutboxStore) -> Non
     assert [each.row_id for each in store.look((), 9, 99)] == [2]
 
 
+@pytest.mark.parametrize("command", [("retry",), ("drop", "--yes")])
+def test_a_number_that_no_row_has_is_refused(
+    file: Path, store: OutboxStore, command: tuple[str, ...]
+) -> None:
+    name, *options = command
+    for number, code in ((str(2**63 - 1), 1), (str(2**63), 2), ("9" * 30, 2)):
+        said = run_tool("outbox", name, file, number, *options)
+        assert said.code == code, said.err
+    assert len(store.parked()) == 1
+
+
 def test_locks_that_no_relay_would_take_are_refused(file: Path, store: OutboxStore) -> None:
     for locks in ("{", '{"write": [["a", 1]]}'):
         said = run_tool("outbox", "retry", file, "1", "--locks", locks)

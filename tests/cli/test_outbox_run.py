@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sql
@@ -29,6 +30,7 @@ from tests.clusters import (
 )
 from tests.restore.stored_archive import archive_of, nodes_of_file
 from tests.restore.stored_archive import store as store_archive
+from waltz.outbox.claim import RelayState
 from waltz.outbox.outbox_tables import OutboxStore, relay_engine
 
 
@@ -201,6 +203,31 @@ def test_a_relay_runs_until_it_is_told_to_stop_and_tells_its_figures(
         relay.communicate()
     found = store.standing()
     assert found.holder is None, "another one may take over at once"
+
+
+def test_once_is_no_success_if_it_is_told_to_stop_before_the_end(
+    cluster: RunningCluster, store: OutboxStore, tmp_path: Path
+) -> None:
+    """A job that has run out of its time has not relayed what waits."""
+    file = file_of(cluster, tmp_path, "takeOver: 3600")
+    insert(store, "k", b"nobody's turn")
+    store.take_over(-1, "another relay", RelayState(UUID(int=1), UUID(int=2), 1))
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", "outbox", "run", str(file), "--once"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "ready\n"
+        relay.send_signal(signal.SIGTERM)
+        said, errors = relay.communicate(timeout=60)
+    finally:
+        relay.kill()
+        relay.communicate()
+    assert relay.returncode == 1, errors
+    assert "relayed 0 rows" in said
+    assert "stopped before" in errors
+    assert store.counted()["waiting"] == 1
 
 
 def test_an_outbox_goes_to_one_cluster(

@@ -18,7 +18,7 @@ from waltz import (
 )
 from waltz.errors import CorruptionError, UnavailableError
 from waltz.outbox.claim import ClaimedRow, RelayState
-from waltz.outbox.claimed_rows import ClaimedRows, RowContext, RowOutcome
+from waltz.outbox.claimed_rows import STRANGERS_MAX, ClaimedRows, RowContext, RowOutcome
 from waltz.outbox.outbox_row import OutboxRow, row_lock
 from waltz.types import Generation
 
@@ -89,6 +89,19 @@ def test_of_a_stranger_the_database_is_asked_once_and_its_data_never_read() -> N
     assert not following.rows.is_logged(1)
 
 
+def test_strangers_are_forgotten_before_they_fill_the_memory() -> None:
+    following = Following(row(1))
+    first, count = 1_000, 3 * STRANGERS_MAX
+    for number in range(first, first + count):
+        following.feed(ClientId(number))
+    assert following.asked == count
+    for _ in range(2):
+        following.feed(ClientId(first))
+        following.feed(ClientId(first + count - STRANGERS_MAX))
+    assert following.asked == count + 1, "the newest are known"
+    assert not following.rows.is_logged(1)
+
+
 def test_a_stranger_that_has_taken_over_stops_the_relay() -> None:
     following = Following(row(1))
     following.clients = None
@@ -154,6 +167,21 @@ def test_a_refusal_counts_once_the_row_was_compared_with_its_mark(
             "lock account 1 was taken after transaction 3 of partition 0, by transaction 8 or"
             " before"
         )
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "\ud800", "a\nb"])
+def test_a_reason_can_be_kept_whatever_the_name_of_the_lock(name: str) -> None:
+    """PostgreSQL has no text with a zero, and no database one with half a pair of UTF-16."""
+    lock = PartitionLocalLock(name, 1)
+    given = OutboxRow(1, "k", P0, 0, b"x", "", (lock,), mark=TransactionId(3))
+    following = Following(given)
+    context = following.context(given)
+    context.executed_at, context.refused_lock = TransactionId(8), lock
+    context.on_lock_failure(TransactionId(8))
+    context.on_completion(False)
+    (outcome,) = following.told
+    assert f"lock {name!r} 1 was taken" in str(outcome.refusal)
+    assert str(outcome.refusal).isprintable()
 
 
 def test_a_row_that_was_found_in_the_log_is_not_sent() -> None:

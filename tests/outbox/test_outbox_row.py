@@ -44,6 +44,13 @@ def test_text_that_sqlite_has_kept_is_taken_as_utf_8() -> None:
     assert found.data == "é".encode()
 
 
+def test_text_is_measured_in_bytes() -> None:
+    """SQLite counts its characters."""
+    found = row(data="\u20ac" * (DATA_BYTES_MAX // 3 + 1), data_bytes=DATA_BYTES_MAX // 3 + 1)
+    assert isinstance(found, UnfitRow)
+    assert f"data of {DATA_BYTES_MAX + 2} bytes; expected at most" in found.reason
+
+
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [

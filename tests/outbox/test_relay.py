@@ -246,7 +246,31 @@ def test_a_claimed_row_that_was_deleted_is_counted_and_no_hindrance() -> None:
     machine.step([Stood(4, 0, True)], 0.0)
     machine.step([TookOver(5, claiming(row(1), row(2)), (row(2),))], 0.0)
     assert machine.step([Followed(frozenset())], 0.0) == [Append(row(2))]
-    assert machine.vanished == 1
+    machine.step([RowLogged(2)], 0.0)
+    machine.step([Looked((), ())], 0.0)
+    machine.step([Settled(6, STATE)], 0.0)
+    assert (machine.relayed, machine.vanished) == (1, 1)
+
+
+def test_rows_are_counted_once_however_often_they_are_found() -> None:
+    rows = row(1, "a"), row(2, "b"), row(3, "c")
+    machine = fresh()
+    machine.step([Stood(4, 0, True)], 0.0)
+    machine.step([TookOver(5, claiming(*rows), rows[:2])], 0.0)
+    now = 0.0
+    for version in range(6, 9):
+        assert machine.step([Followed(frozenset({1}))], now) == [Append(rows[1])]
+        machine.step([Failed("away")], now)
+        machine.step([WasReset()], now)
+        assert machine.deadline is not None
+        now = machine.deadline
+        machine.step([], now)
+        machine.step([Stood(version - 1, 0, True)], now)
+        machine.step([TookOver(version, claiming(*rows), rows[:2])], now)
+    machine.step([Followed(frozenset({1, 2}))], now)
+    machine.step([Looked((), ())], now)
+    machine.step([Settled(9, STATE)], now)
+    assert (machine.relayed, machine.found, machine.vanished) == (2, 2, 1)
 
 
 def test_after_a_failure_everything_is_read_again_later_and_later() -> None:
@@ -262,7 +286,44 @@ def test_after_a_failure_everything_is_read_again_later_and_later() -> None:
     assert machine.failures == 3
     machine.step([Stood(5, 0, True)], now)
     machine.step([TookOver(6, STATE, ())], now)
+    machine.step([Looked((), ())], now)
     assert machine.trouble is None
+
+
+def test_a_row_that_fails_at_each_attempt_is_tried_later_and_later_and_told_all_the_time() -> None:
+    rows = row(1, "a"), row(2, "b")
+    machine = holder(*rows)
+    machine.step([Followed(frozenset())], 0.0)
+    machine.step([RowLogged(1)], 0.0)
+    now, pauses = 0.0, []
+    for attempt in range(9):
+        assert machine.step([Failed("row 2 is denied")], now) == [Reset()]
+        machine.step([WasReset()], now)
+        assert machine.deadline is not None
+        pauses.append(machine.deadline - now)
+        now = machine.deadline
+        assert machine.step([], now) == [Stand()]
+        machine.step([Stood(5 + attempt, 0, True)], now)
+        machine.step([TookOver(6 + attempt, claiming(*rows), rows)], now)
+        assert machine.step([Followed(frozenset({1}))], now) == [Append(rows[1])]
+        assert machine.trouble == "row 2 is denied", "it is not better yet"
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0])
+    machine.step([RowLogged(2)], now)
+    assert machine.trouble is None
+
+
+def test_a_relay_gives_signs_of_life_while_it_follows_new_partitions() -> None:
+    """A partition may be away for long: relays would take over from each other all the time."""
+    machine = holder()
+    assert machine.step([Looked((row(1),), ())], 0.0) == [Follow(frozenset({P0}))]
+    assert machine.deadline == 2.0
+    assert machine.step([], 2.0) == [Beat(5)]
+    assert machine.step([Beaten(1)], 2.0) == []
+    assert machine.step([], 4.0) == [Beat(5)]
+    assert machine.step([Followed(frozenset())], 4.0) == [], "the version stays until it has ended"
+    (settle,) = machine.step([Beaten(1)], 4.0)
+    assert isinstance(settle, Settle)
+    assert settle.rows == (row(1),)
 
 
 def test_no_statement_that_changes_the_version_is_under_way_with_a_beat() -> None:
@@ -312,6 +373,16 @@ def test_a_stop_does_not_wait_for_ever() -> None:
     assert machine.closed
 
 
+def test_a_relay_that_is_told_to_stop_while_it_takes_over_does_not_follow_the_log() -> None:
+    """That may take as long as a partition is away, and the process would have to be killed."""
+    machine = fresh()
+    machine.step([Stood(4, 0, True)], 0.0)
+    assert machine.step([StopAsked()], 0.0) == []
+    assert machine.step([TookOver(5, claiming(row(1)), (row(1),))], 0.0) == [Release(5)]
+    machine.step([Released()], 0.0)
+    assert machine.closed
+
+
 @pytest.mark.parametrize("steps", range(4))
 def test_a_stop_ends_a_relay_wherever_it_is(steps: int) -> None:
     machine = fresh()
@@ -345,3 +416,11 @@ def test_a_relay_that_runs_once_ends_when_nothing_is_left() -> None:
     machine.step([Released()], 0.0)
     assert machine.closed
     assert machine.final_error is machine.trouble is None
+    assert machine.is_complete
+
+
+def test_a_relay_that_runs_once_and_is_stopped_before_is_not_complete() -> None:
+    machine = fresh(once=True)
+    machine.step([Stood(4, 0, False)], 0.0)
+    machine.step([StopAsked()], 0.0)
+    assert (machine.closed, machine.is_complete) == (True, False)

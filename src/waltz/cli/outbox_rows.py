@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from waltz.outbox.outbox_tables import OutboxStore
 
 OUTBOX_FILE = click.argument("file", type=click.Path(dir_okay=False))
+ROW_ID = click.argument("row_id", type=click.IntRange(-(2**63), 2**63 - 1))
 
 
 def read_outbox(path: str) -> Settings:
@@ -155,7 +156,7 @@ def list_parked_rows(file: str, as_json: bool) -> None:
 
 @click.command("retry")
 @OUTBOX_FILE
-@click.argument("row_id", type=int)
+@ROW_ID
 @click.option("--locks", help="Replace the row's locks by this JSON object.")
 @click.option("--without-locks", is_flag=True, help="Take the row's locks away.")
 def retry_row(file: str, row_id: int, locks: str | None, without_locks: bool) -> None:
@@ -181,7 +182,7 @@ def retry_row(file: str, row_id: int, locks: str | None, without_locks: bool) ->
 
 @click.command("drop")
 @OUTBOX_FILE
-@click.argument("row_id", type=int)
+@ROW_ID
 @click.option("--yes", is_flag=True, help="Ask no question.")
 def drop_row(file: str, row_id: int, yes: bool) -> None:
     """Delete a parked row for good.

@@ -60,7 +60,8 @@ def run_relay(
 
     The tables are created if they are missing. Several relays may run: one of them holds the
     outbox, the others stand by. With --once it ends with 0 if all rows that it found are in the
-    log; with 1 if a row is parked, from this run or an earlier one, or could not be relayed.
+    log; with 1 if a row is parked, from this run or an earlier one, or could not be relayed, or if
+    the relay was told to stop before.
     """
     settings = read_outbox(file)
     if check:
@@ -70,10 +71,13 @@ def run_relay(
         return
     set_up_logging(log_format)
     with ending_in_log(log_format):
-        figures = run_loop(_run(settings, once, end_with_stdin))
+        figures, is_complete = run_loop(_run(settings, once, end_with_stdin))
     if once or as_json:
         _tell(figures, as_json)
-    if once and (not figures.is_healthy or _has_parked_rows(settings)):
+    if once and not is_complete:
+        click.echo("stopped before all rows were relayed", err=True)
+        sys.exit(1)
+    if once and _has_parked_rows(settings):
         sys.exit(1)
 
 
@@ -83,7 +87,7 @@ def _has_parked_rows(settings: Settings) -> bool:
         return store.counted()["parked"] > 0
 
 
-async def _run(settings: Settings, once: bool, end_with_stdin: bool) -> RelayFigures:
+async def _run(settings: Settings, once: bool, end_with_stdin: bool) -> tuple[RelayFigures, bool]:
     import waltz
     from waltz.outbox.relay import Relay
     from waltz.outbox.relay_shell import RelayProcess
@@ -127,7 +131,7 @@ async def _run(settings: Settings, once: bool, end_with_stdin: bool) -> RelayFig
         )
     finally:
         store.engine.dispose()
-    return process.figures()
+    return process.figures(), process.is_complete
 
 
 def _routes(process: RelayProcess) -> Routes:

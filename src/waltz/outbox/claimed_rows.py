@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 from uuid import UUID
 
 from waltz import (
@@ -23,6 +24,10 @@ from waltz import (
 from waltz.errors import CorruptionError
 from waltz.outbox.claim import RelayState
 from waltz.outbox.outbox_row import OutboxRow, content_digest, row_lock
+
+STRANGERS_MAX: Final = 10_000
+"""Clients of other applications that are known to be none of a relay, twice at most. Of one that
+was forgotten the database is asked again."""
 
 ReadClients = Callable[[], Collection[ClientId] | None]
 """Returns the clients that the claim names now; None: another relay has taken over. Raises what the
@@ -43,6 +48,7 @@ class ClaimedRows(WaltzClientCallbacks):
         self._histories: dict[PartitionId, UUID] = {}
         self._others: frozenset[ClientId] = frozenset()
         self._strangers: set[ClientId] = set()
+        self._older_strangers: set[ClientId] = set()
         self._waiting: dict[tuple[PartitionId, bytes], deque[int]] = {}
         self._logged: set[int] = set()
 
@@ -88,10 +94,10 @@ class ClaimedRows(WaltzClientCallbacks):
         return [each for each in transactions if self._is_of_relay(each.request_id.client_id)]
 
     def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
-        for each in transactions:
-            # What this relay appends itself its contexts are told.
-            if self._is_of_relay(each.request_id.client_id):
-                self._find(each)
+        # What this relay appends itself its contexts are told. The database is asked for all before
+        # the first is found: after an error all of them come again.
+        for each in self.choose_prefetch(transactions):
+            self._find(each)
 
     def _find(self, transaction: Transaction) -> None:
         place = transaction.partition_id, content_digest(transaction.header, transaction.data)
@@ -111,7 +117,7 @@ class ClaimedRows(WaltzClientCallbacks):
 
     def _is_of_relay(self, client_id: ClientId) -> bool:
         """Return whether another relay of this claim has this client."""
-        if client_id == self.client_id or client_id in self._strangers:
+        if client_id == self.client_id or self._is_stranger(client_id):
             return False
         if client_id in self._others:
             return True
@@ -122,8 +128,13 @@ class ClaimedRows(WaltzClientCallbacks):
             self.stop(None)
         elif client_id in clients:
             return True
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._older_strangers, self._strangers = self._strangers, set()
         self._strangers.add(client_id)
         return False
+
+    def _is_stranger(self, client_id: ClientId) -> bool:
+        return client_id in self._strangers or client_id in self._older_strangers
 
 
 class RowContext(TransactionContext):
@@ -163,7 +174,7 @@ class RowContext(TransactionContext):
         # With an older mark than the row's it was not compared with what the row asks for.
         if mark is not None and self.executed_at >= mark:
             lock = self.refused_lock
-            name = "a lock" if lock is None else f"lock {lock.name} {lock.id}"
+            name = "a lock" if lock is None else f"lock {_printable(lock.name)} {lock.id}"
             if lock == self._lock:
                 name = "the lock of the row itself, by which it gets into the log once,"
             self._refusal = (
@@ -194,3 +205,9 @@ class RowOutcome:
     def __init__(self, row: OutboxRow, refusal: str | None) -> None:
         self.row = row
         self.refusal = refusal
+
+
+def _printable(name: str) -> str:
+    """Return a name as it may stand in the reason of a parked row: not every database keeps every
+    character, and a row whose reason is not kept would hold up all others."""
+    return name if name.isprintable() else ascii(name)

@@ -110,11 +110,13 @@ def row_lock(outbox_id: UUID, row_id: int) -> PartitionLocalLock:
 def fitted(row: WrittenRow, partition_count: int) -> OutboxRow | UnfitRow:
     """Return the row as an append, or why it can be none."""
     header, data = row.header, row.data
-    if row.data_bytes > DATA_BYTES_MAX or data is None:
-        reason = f"data of {row.data_bytes} bytes; expected at most {DATA_BYTES_MAX}"
-        return UnfitRow(row.row_id, row.key, reason)
-    if isinstance(data, str):  # SQLite keeps whatever type was inserted
+    size = row.data_bytes
+    if isinstance(data, str):  # SQLite keeps whatever type was inserted, and counts characters
         data = data.encode()
+        size = len(data)
+    if size > DATA_BYTES_MAX or data is None:
+        reason = f"data of {size} bytes; expected at most {DATA_BYTES_MAX}"
+        return UnfitRow(row.row_id, row.key, reason)
     if not isinstance(data, bytes | bytearray | memoryview):
         return UnfitRow(
             row.row_id, row.key, f"data is of type {type(data).__name__}; expected bytes"

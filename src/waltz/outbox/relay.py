@@ -259,6 +259,8 @@ class Relay:
         self.trouble: str | None = None
         """Why nothing is relayed now; None: nothing is wrong."""
         self.final_error: str | None = None
+        self.is_complete = False
+        """Whether a relay that runs once has found that no row is left that it may append."""
         self.relayed = 0
         self.found = 0
         """Rows that an earlier relay had appended without noting it."""
@@ -288,6 +290,10 @@ class Relay:
         self._done: list[int] = []
         self._parks: list[UnfitRow] = []
         self._next: tuple[OutboxRow, ...] = ()
+        self._found = self._vanished = 0
+        """Those of the claim; after a failure they are looked for again: they count at its end."""
+        self._is_followed = False
+        """Whether new partitions are followed, and the claim is made once a beat has ended."""
 
     @property
     def closed(self) -> bool:
@@ -314,7 +320,8 @@ class Relay:
 
     @property
     def _may_beat(self) -> bool:
-        return not self._beating and self.phase in (Phase.APPEND, Phase.IDLE, Phase.RECOVER)
+        waiting = (Phase.APPEND, Phase.IDLE, Phase.RECOVER, Phase.FOLLOW)
+        return not self._beating and self.phase in waiting
 
     @property
     def _waits_for_beat(self) -> bool:
@@ -377,7 +384,8 @@ class Relay:
             case Followed(logged) if self.phase is Phase.RECOVER:
                 return self._recovered(logged, now)
             case Followed() if self.phase is Phase.FOLLOW:
-                return self._settle()
+                self._is_followed = True
+                return [] if self._beating else self._settle()
             case Looked() if self.phase is Phase.LOOK:
                 return self._looked(event, now)
             case Settled(version, state) if self.phase is Phase.SETTLE:
@@ -386,6 +394,8 @@ class Relay:
                 self._beating = False
                 self.waiting = waiting
                 self._beat_due = now + self._take_over_seconds / BEATS_PER_TAKE_OVER
+                if self.phase is Phase.FOLLOW and self._is_followed:
+                    return self._settle()
                 return self._proceed(now) if self.phase is Phase.APPEND else []
             case RowLogged() | RowRefused() | Confirmed() if self.phase is Phase.APPEND:
                 return self._row_ended(event, now)
@@ -419,6 +429,9 @@ class Relay:
     def _took_over(self, event: TookOver, now: float) -> list[Effect]:
         self._version, self._state = event.version, event.state
         self.take_overs += 1
+        if self._stopping:  # to follow the log may take as long as the cluster is away
+            self.phase = Phase.RELEASE
+            return [Release(self._version)]
         self._beat_due = now + self._take_over_seconds / BEATS_PER_TAKE_OVER
         self._known = {each.partition_id for each in event.state.claim}
         self._next = event.rows
@@ -432,7 +445,7 @@ class Relay:
         rows = {each.row_id: each for each in self._next}
         digests = {each.row_id: each.digest for each in self._state.claim}
         self._done = sorted(logged)
-        self.found += len(logged)
+        self._found = len(logged)
         left = [each for row_id, each in sorted(rows.items()) if row_id not in logged]
         changed = next((each for each in left if each.digest != digests[each.row_id]), None)
         if changed is not None:
@@ -442,7 +455,7 @@ class Relay:
                 " it, then start the relay",
                 is_final=True,
             )
-        self.vanished += len(digests.keys() - rows.keys() - logged)
+        self._vanished = len(digests.keys() - rows.keys() - logged)
         return self._begin(left, now)
 
     # Rows
@@ -453,7 +466,6 @@ class Relay:
         for each in rows:
             self._queues.setdefault(each.key, deque()).append(each)
         self.phase = Phase.APPEND
-        self.trouble, self._pause = None, RETRY_SECONDS_MIN
         if self._stopping:
             return self._proceed(now)
         effects: list[Effect] = [self._send(key) for key in list(self._queues)]
@@ -476,6 +488,7 @@ class Relay:
             self._refusals[row.row_id] = event.reason
             return [Confirm(row.row_id, row.partition_id)]
         del self._under_way[row.row_id]
+        self._note_success()
         if isinstance(event, Confirmed) and not event.is_logged:
             reason = self._refusals.pop(row.row_id)
             self._parks.append(UnfitRow(row.row_id, row.key, reason))
@@ -513,15 +526,22 @@ class Relay:
         if new:
             self._known |= new
             self.phase = Phase.FOLLOW
+            self._is_followed = False
             return [Follow(frozenset(new))]
         if self._next or self._parks or self._has_claim:
             return self._settle()
+        self._note_success()
         if self._once:
-            self._stopping = True
+            self.is_complete = self._stopping = True
             return self._end_claim()
         self.phase = Phase.IDLE
         self._due = now + self._every
         return []
+
+    def _note_success(self) -> None:
+        """The relay is further than at its last failure. To have begun again is no success: a row
+        that fails at each attempt would be tried without pauses, and seem well in between."""
+        self.trouble, self._pause = None, RETRY_SECONDS_MIN
 
     @property
     def _has_claim(self) -> bool:
@@ -536,8 +556,12 @@ class Relay:
     def _settled(self, version: int, state: RelayState, now: float) -> list[Effect]:
         self.relayed += len(self._done)
         self.parked += len(self._parks)
+        self.found += self._found
+        self.vanished += self._vanished
         self._version, self._state = version, state
         self._done, self._parks = [], []
+        self._found = self._vanished = 0
+        self._note_success()
         self._beat_due = now + self._take_over_seconds / BEATS_PER_TAKE_OVER
         return self._begin(self._next, now)
 
@@ -592,6 +616,7 @@ class Relay:
         self._state = None
         self._queues, self._under_way, self._refusals = {}, {}, {}
         self._done, self._parks, self._next, self._known = [], [], (), set()
+        self._found = self._vanished = 0
         if self.final_error is not None or self._stopping:
             self.phase = Phase.CLOSED
             return []

@@ -111,6 +111,11 @@ class RelayProcess:
         self._done = asyncio.Event()
         self._last_success: int | None = None
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether a relay that runs once has relayed all that could be."""
+        return self.machine.is_complete
+
     async def start(self) -> None:
         """Create the tables that are missing, if the database can be reached."""
         try:
