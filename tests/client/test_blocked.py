@@ -20,6 +20,8 @@ def failed(policy: OnApplyFailure, attempts_max: int = 3) -> FailedAttempts:
 def test_an_error_is_one_line_of_bounded_length() -> None:
     assert one_line(ERROR) == "ValueError: no such thing"
     assert one_line(ValueError("x" * 10_000)) == f"ValueError: {'x' * 288}..."
+    assert one_line(ValueError("\ud800" * 100)) == "ValueError: " + r"\ud800" * 48 + "..."
+    assert one_line(ValueError("a\0b\x9b\u202ec")) == r"ValueError: a\x00b\x9b\u202ec"
 
 
 def test_attempts_are_counted_per_transaction() -> None:

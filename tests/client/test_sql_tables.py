@@ -106,6 +106,14 @@ def test_a_parked_transaction_is_applied_after_all_when_it_is_wanted(
         callbacks.apply_parked(0, 0)
 
 
+def test_a_transaction_is_parked_whatever_characters_its_error_has(engine: sql.Engine) -> None:
+    """SQLite keeps no surrogate, PostgreSQL no NUL: the transaction would never be parked."""
+    callbacks = Applying(engine)
+    callbacks.get_client_high_water_mark(P0)
+    callbacks.park(transactions(0, 1)[0], ValueError("\ud800 and \0"))
+    assert [row[3] for row in parked(callbacks)] == [r"ValueError: \ud800 and \x00"]
+
+
 def test_a_parked_transaction_that_an_error_has_ended_stays_parked(engine: sql.Engine) -> None:
     """PM-38: PostgreSQL would answer the commit with a rollback, and nobody would be told."""
 

@@ -65,9 +65,17 @@ def check_policy(policy: OnApplyFailure, callbacks: object) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type and the text of an error on one line of bounded length."""
+    """Return the type and the text of an error on one line of bounded length.
+
+    What cannot be printed is escaped: no log could show it, and not every database keeps it.
+    """
     text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}..."
+    shown = text[:ERROR_CHARACTERS_MAX]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in shown)
+    if len(text) > ERROR_CHARACTERS_MAX or len(shown) > ERROR_CHARACTERS_MAX:
+        return f"{shown[:ERROR_CHARACTERS_MAX]}..."
+    return shown
 
 
 class FailedAttempts:
