@@ -241,3 +241,11 @@ def test_tidying_names_files_first_and_deletes_them_when_told(
     definition.write_text(definition.read_text().replace(f"{name}:", ""))
     refused = runner.invoke(pipeline, ["tidy", str(definition)])
     assert isinstance(refused.exception, ConfigurationError)
+
+
+def test_a_definition_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.yaml"
+    path.write_bytes(b"pipeline: \xff\n")
+    failed = CliRunner().invoke(pipeline, ["status", str(path)]).exception
+    assert isinstance(failed, ConfigurationError)
+    assert str(failed) == f"cannot read {path}: not UTF-8 at byte 10"

@@ -136,3 +136,26 @@ def test_tables_without_changes_say_what_to_write_into_the_definition(tmp_path: 
     assert "WALTZ-1007 changes: Delta and Iceberg tables have their changes in" in str(
         refused.exception
     )
+
+
+def test_a_number_that_json_lacks_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.yaml"
+    path.write_text(DEFINITION.format("tables.db\nchanges: 10"))
+    definition = parse_definition(path.read_text(), directory=tmp_path)
+    assert definition.tables is not None
+    (table,) = definition.tables.tables
+    types = ("TEXT", "INTEGER", "REAL", *("INTEGER" for _ in PLACES))
+    layout = Layout(table, tuple(map(Column, ("name", "n", "raw", *PLACES), types)))
+    values = [(str(each), 1, each, 0, 0, 0, 0) for each in (float("inf"), float("-inf"), 0.5)]
+    with open_tables(definition, create=True) as store:
+        store.prepare(CLUSTER, definition.tables.fingerprint(), [layout])
+        store.add(replace(batch([], [ranged(0, 3)]), tables=[Rows(layout, values)]))
+
+    def refused(text: str) -> None:
+        raise ValueError(f"{text} is no JSON")
+
+    found = json.loads(
+        run("changes", str(path), "accounts", "--json").stdout, parse_constant=refused
+    )
+    (commit,) = found["commits"]
+    assert [each["after"]["raw"] for each in commit["changes"]] == ["Infinity", "-Infinity", 0.5]

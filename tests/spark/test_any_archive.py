@@ -186,3 +186,23 @@ def test_a_place_with_something_else_is_refused(tmp_path: Path, kind: Kind) -> N
     create_archive(located(kind, tmp_path / "other"), KEY)
     with pytest.raises(ConfigurationError, match=r"has the log of cluster .* not of cluster"):
         create_archive(located(kind, tmp_path / "other"), UUID(int=2))
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_adds_nothing_to_an_archive_that_has_taken_the_place_of_its_own(
+    tmp_path: Path, kind: Kind, commits: int
+) -> None:
+    location, aside = located(kind, tmp_path / "archive"), located(kind, tmp_path / "fresh")
+    archive = create_archive(location, KEY)
+    contents = archive.contents()
+    for _ in range(commits):
+        contents = archive.commit(contents, written(location, contents, [(0, 4)]))
+    added = written(location, contents, [(0, 5)])
+    fresh = create_archive(aside, KEY)
+    fresh.commit(fresh.contents(), written(aside, fresh.contents(), [(0, 4 * commits + 2)]))
+    (tmp_path / "archive").rename(tmp_path / "old")
+    (tmp_path / "fresh").rename(tmp_path / "archive")
+    with pytest.raises(VersionConflictError, match=r"^WALTZ-2007 .* was replaced meanwhile"):
+        archive.commit(contents, added)
+    assert open_archive(location).contents().next_ids() == {0: 4 * commits + 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,12 @@ def test_files_that_no_commit_names_are_kept_for_a_day(tmp_path: Path) -> None:
     archive = DeltaArchive.open(location)
     changed = (directory_of(location) / left.path).stat().st_mtime
     assert archive.sweep(contents, now=changed + ORPHAN_SECONDS_MIN - 1) == []
-    assert tidy_archive(location, 1, delete=True).files == ()
+    for hours in (0, 1):
+        assert tidy_archive(location, hours, delete=True).files == (), "a run may be at work"
+    assert (directory_of(location) / left.path).exists()
+    old = changed - ORPHAN_SECONDS_MIN - 60
+    os.utime(directory_of(location) / left.path, (old, old))
+    assert tidy_archive(location, 48, delete=True).files == ()
     kept = tidy_archive(location, 0, delete=False)
     assert (kept.files, kept.byte_count) == ((left.path,), left.byte_count)
     assert archive.sweep(contents, now=changed + ORPHAN_SECONDS_MIN + 1) == [left.path]

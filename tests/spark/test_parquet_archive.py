@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -117,6 +119,22 @@ def test_of_two_writers_one_commits(tmp_path: Path) -> None:
         archive.commit(EMPTY, [archived(0, 0, 7)])
     assert archive.contents().next_ids() == {0: 5}
     assert not list(tmp_path.glob("manifests/.*"))
+
+
+def test_a_commit_while_the_manifests_are_read_is_no_damage(tmp_path: Path) -> None:
+    Archive.create(tmp_path, KEY)
+    added = iter([archived(0, 0, 4)])
+
+    class Busy(type(tmp_path)):  # type: ignore[misc]
+        """The directory, to which another run adds before its names are listed."""
+
+        def glob(self, *given: Any, **named: Any) -> Iterator[Path]:
+            for file in added:
+                Archive.open(tmp_path).commit(EMPTY, [file])
+            yield from super().glob(*given, **named)
+
+    found = Archive.open(Busy(tmp_path)).contents()
+    assert (found.commits, found.next_ids()) == (1, {0: 4})
 
 
 @pytest.mark.parametrize(

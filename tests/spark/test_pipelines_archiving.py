@@ -14,7 +14,8 @@ import pytest
 import waltz
 from tests.spark.archive_formats import KINDS, Kind, located, renamed_digest, stored
 from tests.spark.listed_log import ListedLog
-from waltz.errors import ConfigurationError, NotFoundError
+from tests.spark.overtaken import OvertakenAccess
+from waltz.errors import ConfigurationError, NotFoundError, VersionConflictError
 from waltz.spark.any_archive import create_archive, open_archive, read_file
 from waltz.spark.archive_location import ArchiveLocation
 from waltz.spark.block_digests import Block, digested
@@ -28,6 +29,8 @@ from waltz.spark.pipelines.archiving import (
     rebuild_archive,
     verify_archive,
 )
+from waltz.spark.pipelines.watch import BatchSeen, Beginning
+from waltz.spark.progress import NextIds
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -61,6 +64,23 @@ def test_an_archive_grows_with_the_log_and_is_proven_equal_to_it(
     assert (more.transactions, more.contents.commits) == (10, 2)
     report = verify_archive(spark, access, directory)
     assert (report.transactions, report.differences) == (total + 10, ())
+
+
+def test_what_another_run_archives_after_the_log_was_asked_is_not_lost_data(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access = LogAccess(cluster)
+    add_to_archive(spark, access, tmp_path)
+
+    def another_run() -> None:
+        append(cluster, 4)
+        add_to_archive(spark, access, tmp_path)
+
+    def overtaken() -> OvertakenAccess:
+        return OvertakenAccess(cluster, meanwhile=[another_run])
+
+    assert add_to_archive(spark, overtaken(), tmp_path).transactions == 0
+    assert all(each.taken_in == each.logged for each in archive_lag(overtaken(), tmp_path))
 
 
 def test_the_first_transaction_that_differs_is_named(
@@ -240,6 +260,32 @@ def test_a_rebuilt_archive_takes_the_place_of_the_old_one(
     if old != new:
         with pytest.raises(ConfigurationError, match="holds a Delta table: write delta:"):
             add_to_archive(spark, access, tmp_path / "archive")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_rebuilds_at_once_one_is_refused_and_takes_nothing_from_the_other(
+    spark: SparkSession, cluster: str, tmp_path: Path, kind: Kind
+) -> None:
+    access, location = LogAccess(cluster), located(kind, tmp_path / "archive")
+    append(cluster, 4)
+    before = add_to_archive(spark, access, location).contents
+
+    class Other:
+        """A rebuild that begins while this one is at work."""
+
+        def log_has(self, ends: NextIds) -> None: ...
+
+        def took_in(self, batch: BatchSeen) -> None: ...
+
+        def begins(self, beginning: Beginning) -> None:
+            with pytest.raises(VersionConflictError, match=r"^WALTZ-2007 another run rebuilds /"):
+                rebuild_archive(spark, access, location)
+
+    rebuild_archive(spark, access, location, watch=Other())
+    assert open_archive(location).contents().next_ids() == before.next_ids()
+    assert verify_archive(spark, access, location).differences == ()
+    rebuild_archive(spark, access, location)
+    assert {each.name for each in tmp_path.iterdir()} == {"archive"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,6 +18,7 @@ import waltz
 from tests.clusters import RunningCluster, running_cluster
 from tests.damage import change_data
 from tests.spark.archive_formats import KINDS, Kind, located
+from tests.spark.overtaken import OvertakenAccess
 from waltz.errors import ConfigurationError
 from waltz.spark.any_archive import create_archive
 from waltz.spark.pipelines.archiving import add_to_archive
@@ -183,3 +184,21 @@ def test_an_archive_without_its_files_or_of_another_log_is_found_out(
     definition = defined(cluster.coordinator, directory, f"archive: {other}\n")
     with pytest.raises(ConfigurationError, match=r"^WALTZ-2006 .* has the log of cluster"):
         audit(spark, access, definition)
+
+
+def test_an_archive_that_grows_once_the_log_was_asked_is_compared_as_far_as_it_was_known(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with running_cluster(tmp_path / "data", "--partitions", "2") as running:
+        place = running.coordinator
+
+        def another_run() -> None:
+            with waltz.open_client(place, waltz.NoCallbacks()) as client:
+                client.append(0, b"more")
+            add_to_archive(spark, LogAccess(place), tmp_path / "archive")
+
+        another_run()
+        access = OvertakenAccess(place, meanwhile=[another_run])
+        found = audit(spark, access, defined(place, tmp_path, "archive: archive\n"))
+    assert found.is_equal, found.to_text()
+    assert found.transactions == 1

@@ -23,7 +23,12 @@ from tests.spark.killed_pipeline import defined as killed_definition
 from tests.spark.kills import Pipeline
 from tests.spark.test_pipelines_derived import FILE, NO_JSON, move
 from waltz.client.transaction import PlainAppend
-from waltz.errors import ChangesMissingError, ConfigurationError, CorruptionError
+from waltz.errors import (
+    ChangesMissingError,
+    ConfigurationError,
+    CorruptionError,
+    VersionConflictError,
+)
 from waltz.spark.followed_metrics import LastVerify
 from waltz.spark.pipelines.archiving import add_to_archive
 from waltz.spark.pipelines.changes import TableChanges
@@ -32,7 +37,7 @@ from waltz.spark.pipelines.derived import lag, rebuild, take_in
 from waltz.spark.pipelines.last_verify import read_record, write_record
 from waltz.spark.pipelines.open_tables import open_tables
 from waltz.spark.pipelines.proof import verify
-from waltz.spark.pipelines.staging import is_staged, staging_path
+from waltz.spark.pipelines.staging import held_staging, is_staged, staging_path
 from waltz.spark.tasks import LogAccess
 
 if TYPE_CHECKING:
@@ -133,6 +138,51 @@ def test_tables_that_come_and_change_are_derived_alone_and_join_the_others(
     assert followed(given.parsed(), "headers", Mirror(1)) == 1
 
 
+def test_a_run_by_the_former_definition_may_go_on_while_the_past_is_read(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, given = LogAccess(cluster), Definition(cluster, tmp_path)
+    move(cluster, 4, seed=1)
+    former = given.parsed()
+    take_in(spark, access, former)
+    given.tables["headers"] = HEADERS
+    goes_on = iter([True])
+
+    def tell(text: str) -> None:
+        if text.startswith("read ") and next(goes_on, False):
+            move(cluster, 4, seed=2)
+            take_in(spark, access, former)
+
+    report = take_in(spark, access, given.parsed(), tell=tell)
+    assert (report.backfilled, report.transactions) == (("headers",), 0)
+    assert verify(spark, access, given.parsed()).differences == ()
+
+
+def test_tables_that_were_half_derived_are_begun_anew_once_the_others_were_put_back(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, given = LogAccess(cluster), Definition(cluster, tmp_path)
+    move(cluster, 4, seed=1)
+    former = given.parsed()
+    take_in(spark, access, former)
+    backup = former.target.read_bytes()
+    move(cluster, 4, seed=2)
+    take_in(spark, access, former)
+    given.tables["headers"] = HEADERS
+
+    def stop(text: str) -> None:
+        if text.startswith("read "):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take_in(spark, access, given.parsed(), tell=stop)
+    assert is_staged(former.target)
+    former.target.write_bytes(backup)
+    report = take_in(spark, access, given.parsed())
+    assert (report.backfilled, report.transactions) == (("headers",), 4)
+    assert verify(spark, access, given.parsed()).differences == ()
+
+
 def followed(definition: PipelineDefinition, table: str, mirror: Mirror) -> int:
     """Let a copy of a table take what it lacks; return the number of commits."""
     count = 0
@@ -219,6 +269,23 @@ def test_a_rebuild_forgets_tables_that_are_half_derived(
     rebuild(spark, access, given.parsed())
     assert not is_staged(given.parsed().target)
     assert verify(spark, access, given.parsed()).differences == ()
+
+
+def test_a_rebuild_that_may_not_replace_the_tables_leaves_them_as_they_were(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, given = LogAccess(cluster), Definition(cluster, tmp_path).parsed()
+    move(cluster, 4, seed=1)
+    take_in(spark, access, given)
+    write_record(given.target, LastVerify(1, 4, 0))
+    move(cluster, 4, seed=2)
+    with held_staging(given.target), pytest.raises(VersionConflictError, match=r"^WALTZ-2016"):
+        rebuild(spark, access, given)
+    assert [(each.taken_in, each.logged) for each in lag(access, given)] == [(2, 4)] * 2
+    assert read_record(given.target) is not None
+    rebuild(spark, access, given)
+    assert [each.taken_in for each in lag(access, given)] == [4, 4]
+    assert read_record(given.target) is None, "gone before the tables were replaced"
 
 
 def staged_marks(target: Path) -> int:

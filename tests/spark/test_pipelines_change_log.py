@@ -168,3 +168,15 @@ def test_readers_see_one_moment_while_runs_commit_and_let_go(bounded: TableStore
     assert found == ["a", "b"]
     with pytest.raises(ChangesMissingError, match="tidied away"):
         sizes(bounded, start)
+
+
+def test_a_clock_that_was_behind_for_a_commit_lets_no_younger_change_be_tidied(path: Path) -> None:
+    with prepared(path, 10) as store:
+        add(store, 0, "a")
+        start = place_of(store)
+        add(store, 1, "b")
+        add(store, 2, "c")
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE waltz_commits SET committed_at = 7 WHERE number = 3")
+        assert all(each.changes == 0 for each in store.tidy(24, delete=True))
+        assert sizes(store, start) == [1, 1]

@@ -21,6 +21,7 @@ from tests.clusters import running_cluster
 from tests.shares import one_in
 from tests.spark.duck import opened_duck
 from tests.spark.followed_changes import Mirror
+from tests.spark.overtaken import OvertakenAccess
 from waltz.errors import (
     ChangesMissingError,
     ConfigurationError,
@@ -109,6 +110,26 @@ def balances_of(log: Sequence[tuple[int, int, int, dict[str, Any]]]) -> dict[Any
             balance, moves = found.get(account, (0, 0))
             found[account] = (balance + amount, moves + 1)
     return found
+
+
+def test_what_another_run_takes_in_after_the_log_was_asked_is_not_lost_data(
+    spark: SparkSession, cluster: str, tmp_path: Path
+) -> None:
+    access, definition = LogAccess(cluster), defined(cluster, tmp_path)
+    move(cluster, 4, seed=1)
+    take_in(spark, access, definition)
+
+    def another_run() -> None:
+        move(cluster, 4, seed=2)
+        take_in(spark, access, definition)
+
+    def overtaken() -> OvertakenAccess:
+        return OvertakenAccess(cluster, meanwhile=[another_run])
+
+    assert take_in(spark, overtaken(), definition).transactions == 0
+    assert [(each.taken_in, each.logged) for each in lag(overtaken(), definition)] == [(6, 6)] * 2
+    report = verify(spark, overtaken(), definition)
+    assert (report.transactions, report.differences) == (16, ())
 
 
 def query(path: Path, text: str) -> list[tuple[Any, ...]]:

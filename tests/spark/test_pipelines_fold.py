@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from functools import reduce
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz.spark.pipelines.fold import (
+    ColumnDifference,
     RowPlace,
     State,
     TableDifference,
@@ -134,3 +136,11 @@ def test_rows_that_are_missing_or_too_many_are_told_with_their_place() -> None:
         "text": "WALTZ-2008 table t, row key = b'k': the log does not give this row, which"
         " claims to begin at partition 1, transaction 17",
     }
+
+
+def test_a_difference_is_json_also_where_a_number_is_infinite() -> None:
+    column = ColumnDifference("d", float("inf"), float("-inf"), 0, 7)
+    found = TableDifference("t", {"k": 1}, (column,), 0, 7, "").to_json()
+    assert "Infinity, " not in json.dumps(found["columns"]).replace('"Infinity"', "")
+    (told,) = found["columns"]
+    assert (told["expected"], told["found"]) == ("Infinity", "-Infinity")

@@ -52,3 +52,14 @@ def test_a_record_that_is_none_says_nothing(tmp_path: Path, content: bytes) -> N
     target = tmp_path / "accounts.db"
     record_path(target).write_bytes(content)
     assert read_record(target) is None
+
+
+def test_a_record_counts_only_for_the_tables_of_its_own_url(tmp_path: Path) -> None:
+    one, other = "s3://lake/shop/accounts", "s3://lake/trial/accounts"
+    target, verify = tmp_path / "accounts", LastVerify(1_764_043_200_000, 70, 0)
+    write_record(target, verify, url=one)
+    assert read_record(target, url=one) == verify
+    assert read_record(target, url=other) is None
+    assert read_record(target) is None
+    write_record(target, verify)
+    assert read_record(target) == read_record(target, url=one) == verify, "of an earlier release"

@@ -249,3 +249,15 @@ def test_an_archive_is_one_data_set_with_the_size_of_its_files() -> None:
     }
     names = [each["name"] for each in outputs(complete, "schema")["/srv/archive"]["fields"]]
     assert names == ["partition", "transaction_id", "request_id", "header", "data"]
+
+
+def test_what_fails_after_a_run_is_complete_is_not_told_of_that_run(tmp_path: Path) -> None:
+    told = Told(TABLES.format(target="tables.db"), tmp_path)
+    told.runs.pass_begins()
+    told.begins({0: 3})
+    told.took_in({0: 5})
+    told.runs.pass_ended()
+    ((_, complete),) = told.states()[1:]
+    told.runs.failed(CorruptionError("the log did not answer when it was asked for its end"))
+    assert [state for state, run in told.states() if run == complete] == ["START", "COMPLETE"]
+    assert told.states()[-1][0] == "FAIL"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import waltz
 from tests.clusters import running_cluster
 from tests.shares import one_in
 from tests.spark.changed_cells import FILE, faults_of_changes, write_log
-from waltz.errors import NotFoundError
+from waltz.errors import CorruptionError, NotFoundError
 from waltz.spark.offsets import TransactionRange
+from waltz.spark.pipelines import proof
 from waltz.spark.pipelines.definition import parse_definition
 from waltz.spark.pipelines.derived import take_in
+from waltz.spark.pipelines.fold import finished
 from waltz.spark.pipelines.proof import ROWS_EXPLAINED_MAX, batches, key_text, verify
+from waltz.spark.pipelines.tables import Measure, TableDefinition
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -91,3 +97,42 @@ def test_batches_of_a_proof_have_every_transaction_once() -> None:
     ]
     assert list(batches({}, 5)) == []
     assert key_text([None, 1, "ä"]) != key_text([None, "1", "ä"])
+
+
+def test_a_verify_that_fills_the_disk_says_so(tmp_path: Path) -> None:
+    def fill() -> None:
+        with proof._scratch(tmp_path / "tables.db") as database, proof._transaction(database):
+            database.execute("PRAGMA max_page_count = 10")
+            for number in range(100):
+                database.execute("INSERT INTO fold VALUES (0, ?, ?)", (str(number), bytes(999)))
+
+    with pytest.raises(CorruptionError, match=r"^WALTZ-2015 .* disk is full$"):
+        fill()
+    assert not list(tmp_path.iterdir())
+
+
+def test_times_are_folded_as_times_whatever_the_zone_of_the_session() -> None:
+    """In New York a clock shows 1:30 twice on the first of November, and year 1 begins later."""
+    table = TableDefinition("t", (("k", "at"),), (Measure("a", "min", "at"),))
+    hours = TableDefinition("t", (("k", "1"),), (Measure("a", "min", "at"),))
+    texts = ["0001-01-01 01:00:00", "2026-11-01 05:50:00", "2026-11-01 06:30:00"]
+    times = [datetime.fromisoformat(each).replace(tzinfo=UTC) for each in texts]
+    at = pa.array(times, pa.timestamp("us", tz="UTC")).cast(
+        pa.timestamp("us", tz="America/New_York")
+    )
+
+    def folded(definition: TableDefinition, keys: Any, values: Any) -> dict[str, Any]:
+        count = len(values)
+        places = (pa.array(range(count), pa.int64()), pa.array([0] * count), pa.array([0] * count))
+        batch = pa.record_batch([*places, keys, values], list("tpnkv"))
+        (part,) = proof._Folding(0, definition)([batch])
+        found = zip(part["key"].to_pylist(), part["content"].to_pylist(), strict=True)
+        return {key: finished(pickle.loads(state))[0] for key, state in found}
+
+    ones = pa.array([1] * 3)
+    assert folded(hours, ones[1:], at[1:]) == {"[1]": texts[1]}
+    assert folded(hours, ones, at) == {"[1]": texts[0]}
+    twice = at[1:].cast(pa.int64())
+    half_past = pa.array([each.as_py() // 3_600_000_000 * 3_600_000_000 for each in twice])
+    keys = half_past.cast(pa.timestamp("us")).cast(at.type)
+    assert len(folded(table, keys, at[1:])) == 2

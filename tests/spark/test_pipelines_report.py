@@ -83,3 +83,8 @@ def test_a_query_that_is_wrong_is_named(database: Path, query: str, fault: str) 
 def test_tables_must_have_been_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no database .*; run the pipeline"):
         report(tmp_path / "none.db")
+
+
+@pytest.mark.parametrize("name", ["tables#1.db", "is it?.db", "100%41.db"])
+def test_a_database_may_have_any_name(database: Path, name: str) -> None:
+    assert "a&lt;b" in report(database.rename(database.with_name(name)), Section("All", ALL))

@@ -202,3 +202,16 @@ def test_a_log_without_a_restore_leaves_no_trace_in_the_database(tmp_path: Path)
     with sqlite3.connect(tmp_path / "t.db") as database:
         names = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     assert "waltz_history" not in names
+
+
+def test_of_a_disk_that_is_full_the_error_says_so_and_the_next_batch_is_taken(
+    store: TableStore,
+) -> None:
+    (pages,) = store._database.execute("PRAGMA page_count").fetchone()
+    store._database.execute(f"PRAGMA max_page_count = {pages + 1}")
+    many = [(f"{number:900}", 0, 1, 0, number) for number in range(40)]
+    with pytest.raises(CorruptionError, match="database or disk is full"):
+        store.add(batch(many, [ranged(0, 40)]))
+    store._database.execute("PRAGMA max_page_count = 1000000")
+    store.add(batch(many, [ranged(0, 40)]))
+    assert len(contents(store.path)) == 40

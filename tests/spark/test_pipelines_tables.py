@@ -97,3 +97,10 @@ def test_any_change_of_a_definition_is_told_by_its_fingerprint() -> None:
 def test_a_mistake_is_named(tables: str, decode: Any, fault: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^WALTZ-1007 {fault}"):
         parse_tables(yaml.safe_load(tables), decode)
+
+
+@pytest.mark.parametrize("name", ["partition", "transaction_id", "request_id", "header", "Data"])
+def test_a_field_has_no_name_of_a_column_of_the_log(name: str) -> None:
+    table = {"keys": {"k": "partition"}, "measures": {"n": "count(*)"}}
+    with pytest.raises(ConfigurationError, match=f"decode: fields has the name '{name}', which is"):
+        parse_tables({"t": table}, {"fields": {name: "string"}})

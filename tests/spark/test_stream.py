@@ -33,6 +33,7 @@ from waltz.spark.schema import arrow_schema
 from waltz.spark.spark_options import parse_options
 from waltz.spark.stream import WaltzStreamReader
 from waltz.spark.tasks import read_task
+from waltz.types import PartitionId, TransactionId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -381,6 +382,27 @@ def test_a_stream_takes_the_past_from_an_archive_and_goes_on_with_the_log(
     data.append(b"9")
     later = again.latestOffset(end, ALL)
     assert data_of(again, again.partitions(end, later)) == [b"9"]
+
+
+def test_what_is_archived_after_the_log_was_asked_is_not_lost_data(tmp_path: Path) -> None:
+    data = [b"a"] * 3
+
+    class Growing(ListedLog):
+        """A log that grows, with its archive, as soon as it was asked for the first time."""
+
+        def high_water_marks(
+            self, partition_ids: Sequence[PartitionId]
+        ) -> dict[PartitionId, TransactionId]:
+            found = super().high_water_marks(partition_ids)
+            if self.questions == 1:
+                data.extend([b"b"] * 3)
+                archive_of(tmp_path, ListedLog(data), 6)
+            return found
+
+    archive_of(tmp_path, ListedLog(data), 3)
+    source = stream(Growing(data), archive=str(tmp_path))
+    start = source.initialOffset()
+    assert next_ids(source.latestOffset(start, ALL)) == (6,)
 
 
 def test_a_batch_of_the_archive_is_bounded_like_one_of_the_log(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def status(definition: Path, as_json: bool) -> None:
 
     wanted = _read_derived(definition)
     found = _lag(wanted)
-    verified = read_record(wanted.target)
+    verified = read_record(wanted.target, url=wanted.url)
     if verified is not None and verified.transactions > sum(each.taken_in for each in found):
         verified = None  # it is of a target that was there before
     rows = [
@@ -433,7 +433,7 @@ def _taken_in(
         from waltz.spark.pipelines.last_verify import read_record
 
         watch.round_ended(_lag(wanted))
-        watch.verify_is(read_record(wanted.target))
+        watch.verify_is(read_record(wanted.target, url=wanted.url))
     return found
 
 
@@ -454,7 +454,8 @@ def _record(wanted: PipelineDefinition, transactions: int, differences: int) -> 
     from waltz.spark.pipelines.last_verify import record_path, write_record
 
     try:
-        write_record(wanted.target, LastVerify(int(time.time() * 1000), transactions, differences))
+        found = LastVerify(int(time.time() * 1000), transactions, differences)
+        write_record(wanted.target, found, url=wanted.url)
     except OSError as error:
         path = record_path(wanted.target)
         click.echo(f"cannot note the result in {path}: {error.strerror}", err=True)
@@ -501,6 +502,8 @@ def _read(path: Path) -> PipelineDefinition:
         text = path.read_text()
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"cannot read {path}: not UTF-8 at byte {error.start}") from None
     return parse_definition(text, directory=path.absolute().parent)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ class _Json:
             "before": self._row(change.before),
             "after": self._row(change.after),
         }
-        click.echo(f"{comma}\n  {json.dumps(facts, default=bytes.hex)}", nl=False)
+        click.echo(f"{comma}\n  {json.dumps(facts)}", nl=False)
 
     def end_commit(self) -> None:
         click.echo("]}", nl=False)
@@ -133,7 +134,16 @@ class _Json:
         click.echo(f"],\n{facts}}}")
 
     def _row(self, row: Row | None) -> dict[str, Any] | None:
-        return None if row is None else dict(zip(self._columns, row, strict=True))
+        if row is None:
+            return None
+        return dict(zip(self._columns, map(_in_json, row), strict=True))
+
+
+def _in_json(value: object) -> object:
+    """Return a value as JSON has it: no number there is infinite, so such a one is a text."""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _text(value: object) -> str:

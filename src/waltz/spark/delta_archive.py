@@ -36,6 +36,7 @@ from waltz.spark.parquet_archive import (
     Contents,
     expect_cluster_of,
     followed,
+    replaced,
 )
 from waltz.spark.pipelines.delta_format import MARK_ID, STORE_ERROR, sync_log
 from waltz.spark.pipelines.object_store_tables import STORE_OPTIONS
@@ -62,9 +63,10 @@ FOREIGN: Final = (
 class DeltaArchive:
     """An archive that is one Delta table."""
 
-    def __init__(self, location: DeltaLocation, cluster_key: UUID) -> None:
+    def __init__(self, location: DeltaLocation, cluster_key: UUID, table_id: str) -> None:
         self.directory = location
         self.cluster_key = cluster_key
+        self._table_id = table_id
 
     @classmethod
     def open(cls, location: DeltaLocation) -> Self:
@@ -73,16 +75,17 @@ class DeltaArchive:
         from_delta = _deltalake()
         try:
             with _errors_named(location):
-                described = _table(location).metadata().description or ""
+                metadata = _table(location).metadata()
         except from_delta.exceptions.TableNotFoundError:
             raise ConfigurationError(f"{INVALID_ARCHIVE} {_missing(location)}") from None
+        described = metadata.description or ""
         found = DESCRIBED.fullmatch(described)
         if found is None or int(found[1]) != FORMAT:
             raise ConfigurationError(
                 f"{INVALID_ARCHIVE} {location} is a Delta table with the description"
                 f" {described[:200]!r}; this release reads archives of format {FORMAT}"
             )
-        return cls(location, UUID(found[2]))
+        return cls(location, UUID(found[2]), str(metadata.id))
 
     @classmethod
     def create(cls, location: DeltaLocation, cluster_key: UUID) -> Self:
@@ -185,8 +188,8 @@ class DeltaArchive:
         """Add files of `history` to `before`, all or none, and return the new contents.
 
         Their bytes are durable already. Raises VersionConflictError: another writer has committed
-        in between, so these files are not wanted; CorruptionError as `followed`;
-        ArchiveUnreachableError: the bucket does not answer.
+        in between, or a rebuild has put another table here, so these files are not wanted;
+        CorruptionError as `followed`; ArchiveUnreachableError: the bucket does not answer.
         """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
@@ -211,6 +214,8 @@ class DeltaArchive:
         now = time.time_ns() // 1_000_000
         with _errors_named(self.directory):
             table = _table(self.directory)
+            if str(table.metadata().id) != self._table_id:
+                raise replaced(self.directory)
             if _commits(table) != before.commits:
                 raise self._conflict()
             version = table.version() + 1

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -199,6 +199,7 @@ class Archive:
     def __init__(self, directory: Path, cluster_key: UUID) -> None:
         self.directory = directory
         self.cluster_key = cluster_key
+        self._identity = self._identity_of_now()
 
     @classmethod
     def open(cls, directory: Path) -> Archive:
@@ -255,8 +256,13 @@ class Archive:
             try:
                 text = path.read_text()
             except FileNotFoundError:
-                self._expect_no_later(following.commits)
-                return following.contents()
+                if not self._has_later(following.commits):
+                    return following.contents()
+                if path.exists():
+                    continue  # another run has added it meanwhile
+                raise CorruptionError(
+                    f"{INVALID_ARCHIVE} {path} is missing; later manifests are there"
+                ) from None
             try:
                 manifest = json.loads(text)
                 files = [ArchivedFile.decode(entry) for entry in manifest["files"]]
@@ -271,17 +277,22 @@ class Archive:
         """Add files of `history` to `before`, all or none, and return the new contents.
 
         Their bytes are durable already. Raises VersionConflictError: another writer has committed
-        in between, so these files are not wanted; CorruptionError as `followed`.
+        in between, or a rebuild has put another archive here, so these files are not wanted;
+        CorruptionError as `followed`.
         """
         contents = followed(before, added, history)
         of = {} if history is None else {HISTORY: str(history)}
         path = self._manifest(before.commits)
         try:
-            _write_new(path, {**of, "files": [each.encode() for each in sorted(added, key=_place)]})
+            files = [each.encode() for each in sorted(added, key=_place)]
+            _write_new(path, {**of, "files": files}, confirm=self._expect_unreplaced)
         except FileExistsError:
             raise VersionConflictError(
                 f"{ARCHIVE_CONFLICT} another run has added to {self.directory}; run again"
             ) from None
+        except FileNotFoundError:  # the draft has gone with the archive that it was written to
+            self._expect_unreplaced()
+            raise
         return contents
 
     def sweep(self, contents: Contents, *, now: float | None = None) -> list[str]:
@@ -299,16 +310,31 @@ class Archive:
     def _manifest(self, number: int) -> Path:
         return self.directory / MANIFESTS / f"{number:020d}.json"
 
-    def _expect_no_later(self, count: int) -> None:
+    def _identity_of_now(self) -> tuple[int, int, int] | None:
+        """Return what tells the archive that is here now from another one; None: there is none."""
+        try:
+            found = (self.directory / HEAD).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def _expect_unreplaced(self) -> None:
+        if self._identity_of_now() != self._identity:
+            raise replaced(self.directory)
+
+    def _has_later(self, count: int) -> bool:
+        """Return whether there is a manifest of that number or a later one."""
         numbers = (
             int(path.stem)
             for path in (self.directory / MANIFESTS).glob("*.json")
             if path.stem.isdigit()
         )
-        if max(numbers, default=-1) >= count:
-            raise CorruptionError(
-                f"{INVALID_ARCHIVE} {self._manifest(count)} is missing; later manifests are there"
-            )
+        return max(numbers, default=-1) >= count
+
+
+def replaced(location: ArchiveLocation) -> VersionConflictError:
+    """Return the error of a run whose archive has another one in its place now."""
+    return VersionConflictError(f"{ARCHIVE_CONFLICT} {location} was replaced meanwhile; run again")
 
 
 def expect_cluster_of(location: ArchiveLocation, archived: UUID, cluster_key: UUID) -> None:
@@ -320,14 +346,18 @@ def expect_cluster_of(location: ArchiveLocation, archived: UUID, cluster_key: UU
         )
 
 
-def _write_new(path: Path, content: Mapping[str, Any]) -> None:
-    """Make the file at once, whole and durable. Raises FileExistsError."""
+def _write_new(
+    path: Path, content: Mapping[str, Any], confirm: Callable[[], None] = lambda: None
+) -> None:
+    """Make the file at once, whole and durable. `confirm` takes a last look at the directory, in
+    which the draft is by then. Raises FileExistsError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with draft.open("x") as file:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
+        confirm()
         os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)

@@ -164,6 +164,15 @@ def available(start: Progress, log_ends: NextIds, *, fail_on_data_loss: bool) ->
     }
 
 
+def is_beyond(next_ids: NextIds, log_ends: NextIds) -> bool:
+    """Return whether a target has more of a partition than the log had when it was asked.
+
+    If the log was asked first, another run may have taken in more meanwhile: ask the log again
+    before saying that it has lost data.
+    """
+    return any(next_ids.get(each, 0) > end for each, end in log_ends.items())
+
+
 def admit(start: Progress, ends: NextIds, rows_max: int | None) -> NextIds:
     """Return the end of a micro-batch: towards `ends`, by at most `rows_max` transactions.
 

@@ -38,7 +38,7 @@ from waltz.spark.offsets import (
     task_count_max,
 )
 from waltz.spark.parquet_archive import NOTHING_ARCHIVED, Contents
-from waltz.spark.progress import NextIds, Progress, admit, available
+from waltz.spark.progress import NextIds, Progress, admit, available, is_beyond
 from waltz.spark.row_times import ending_places, offsets_from
 from waltz.spark.spark_options import ReadOptions
 from waltz.spark.stream_ending import (
@@ -241,6 +241,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             archive = open_archive(directory)
             archive.expect_cluster(self._histories.cluster_key)
             contents = archive.contents()
+            if is_beyond(contents.next_ids(), _next_ids(self._marks_known)):
+                self._ask_marks()  # the archive has grown since
             contents.expect_in_log(self._marks_known, self._histories, directory)
             self._contents = contents
         return self._contents

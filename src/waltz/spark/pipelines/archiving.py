@@ -7,9 +7,12 @@ what they have written, all or nothing.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from waltz import Histories
-from waltz.errors import ConfigurationError, CorruptionError
+from waltz.errors import ConfigurationError, CorruptionError, VersionConflictError
 from waltz.spark.any_archive import create_archive, open_archive, read_file, write_files
 from waltz.spark.archive_files import SCHEMA
 from waltz.spark.archive_location import ArchiveLocation, DeltaLocation, absolute
 from waltz.spark.block_digests import Block, digested
-from waltz.spark.codes import DIFFERENT, INVALID_ARCHIVE
+from waltz.spark.codes import ARCHIVE_CONFLICT, DIFFERENT, INVALID_ARCHIVE
 from waltz.spark.delta_archive import DeltaArchive
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import (
@@ -31,10 +34,17 @@ from waltz.spark.offsets import (
     select_partitions,
     split_ranges,
 )
-from waltz.spark.parquet_archive import HEAD, Archive, ArchivedFile, Contents
+from waltz.spark.parquet_archive import (
+    HEAD,
+    ORPHAN_SECONDS_MIN,
+    Archive,
+    ArchivedFile,
+    Contents,
+)
+from waltz.spark.pipelines.last_verify import remove_record
 from waltz.spark.pipelines.target import TableWritten, TidiedTable
 from waltz.spark.pipelines.watch import ARCHIVE, NOBODY, BatchSeen, Beginning, Watching
-from waltz.spark.progress import PartitionLag
+from waltz.spark.progress import PartitionLag, is_beyond
 from waltz.spark.schema import BATCH_ROWS
 from waltz.spark.tasks import LogAccess
 from waltz.spark.work import run_tasks
@@ -189,10 +199,11 @@ def add_to_archive(
     run has added the same meanwhile; and Spark's error when a task has failed.
     """
     histories, marks = _marks(access, partitions)
-    watch.log_has({each: TransactionId(mark + 1) for each, mark in marks.items()})
     cluster_key = histories.cluster_key
     archive = create_archive(directory, cluster_key)
     before = archive.contents()
+    histories, marks = _marks_of_now(access, partitions, before, histories, marks)
+    watch.log_has({each: TransactionId(mark + 1) for each, mark in marks.items()})
     before.expect_in_log(marks, histories, directory)
     swept = archive.sweep(before)
     ranges = _missing(before, marks)
@@ -230,8 +241,8 @@ def rebuild_archive(
     """Archive the whole log anew, then replace the old archive, of either format, and delete it.
 
     The old archive stays until the new one is whole; `watch` is told of the new one. Raises
-    ConfigurationError: there is no archive to replace, or it is in a bucket; otherwise as
-    `add_to_archive`.
+    ConfigurationError: there is no archive to replace, or it is in a bucket; VersionConflictError:
+    another rebuild is at work; otherwise as `add_to_archive`.
     """
     path = directory if isinstance(directory, Path) else directory.directory
     if path is None:
@@ -248,25 +259,45 @@ def rebuild_archive(
         Archive.open(path)
     else:
         open_archive(DeltaLocation(str(path)))
-    for left_behind in (fresh, old):
-        shutil.rmtree(left_behind, ignore_errors=True)
-    made = fresh if isinstance(directory, Path) else DeltaLocation(str(fresh))
-    report = add_to_archive(spark, access, made, partitions=partitions, watch=watch)
-    path.rename(old)
-    fresh.rename(path)
-    shutil.rmtree(old)
+    with _held(path):
+        for left_behind in (fresh, old):
+            shutil.rmtree(left_behind, ignore_errors=True)
+        made = fresh if isinstance(directory, Path) else DeltaLocation(str(fresh))
+        report = add_to_archive(spark, access, made, partitions=partitions, watch=watch)
+        remove_record(path)  # before, not after: a rebuild may be killed in between
+        path.rename(old)
+        fresh.rename(path)
+        shutil.rmtree(old)
     return report
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Let one rebuild at a time be at work on the archive in a directory. Raises
+    VersionConflictError: another one is."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise VersionConflictError(
+                f"{ARCHIVE_CONFLICT} another run rebuilds {path}; wait until it is done"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def tidy_archive(directory: ArchiveLocation, retention_hours: int, *, delete: bool) -> TidiedTable:
     """Find, and `delete`, files of a Delta table that no commit names and that are older than the
-    last hours. Raises ConfigurationError: there is no such table."""
+    last hours, and than a day: younger ones may be those of a run that is about to commit them.
+    Raises ConfigurationError: there is no such table."""
     if isinstance(directory, Path):
         raise ConfigurationError(
             f"{INVALID_ARCHIVE} {directory} is swept by each run; only Delta tables are tidied"
         )
     archive = DeltaArchive.open(directory)
-    found = archive.unnamed(retention_hours * 3600.0)
+    found = archive.unnamed(max(retention_hours * 3600.0, ORPHAN_SECONDS_MIN))
     paths = tuple(path for path, _ in found)
     if delete:
         archive.remove(paths)
@@ -284,6 +315,7 @@ def archive_lag(
     histories, marks = _marks(access, partitions)
     archive.expect_cluster(histories.cluster_key)
     contents = archive.contents()
+    histories, marks = _marks_of_now(access, partitions, contents, histories, marks)
     contents.expect_in_log(marks, histories, directory)
     ends = contents.next_ids()
     return [PartitionLag(each, ends.get(each, 0), mark + 1) for each, mark in marks.items()]
@@ -296,6 +328,21 @@ def _marks(
         selected = select_partitions(partitions, log.partition_count)
         marks = log.high_water_marks(selected)
         return log.histories, marks
+
+
+def _marks_of_now(
+    access: LogAccess,
+    partitions: Sequence[PartitionId] | None,
+    contents: Contents,
+    histories: Histories,
+    marks: dict[PartitionId, TransactionId],
+) -> tuple[Histories, dict[PartitionId, TransactionId]]:
+    """Return histories and marks, asked for again if `contents`, which were read after them, have
+    more: another run may have added it meanwhile."""
+    ends = {each: TransactionId(mark + 1) for each, mark in marks.items()}
+    return (
+        _marks(access, partitions) if is_beyond(contents.next_ids(), ends) else (histories, marks)
+    )
 
 
 def _missing(contents: Contents, marks: dict[PartitionId, TransactionId]) -> list[TransactionRange]:

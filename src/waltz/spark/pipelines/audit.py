@@ -200,6 +200,11 @@ class _DamagedError(Exception):
 
 
 def _plan(access: LogAccess, definition: PipelineDefinition) -> _Plan:
+    archive, archived = None, NOTHING_ARCHIVED
+    if definition.archive is not None:
+        # Before the marks: a run may add to it after the log was asked.
+        archive = open_archive(definition.archive)
+        archived = archive.contents()
     with access.opened() as log:
         cluster_key = log.cluster_key
         selected = select_partitions(definition.partitions, log.partition_count)
@@ -210,11 +215,8 @@ def _plan(access: LogAccess, definition: PipelineDefinition) -> _Plan:
             except UnavailableError:
                 break  # each copy would wait this long, which is too long in all
     plan = _Plan(cluster_key)
-    archived = NOTHING_ARCHIVED
-    if definition.archive is not None:
-        archive = open_archive(definition.archive)
+    if archive is not None:
         archive.expect_cluster(cluster_key)
-        archived = archive.contents()
     # Marks first, then sessions: what is committed stays committed in every later session.
     with access.opened_replicas(cluster_key) as nodes:
         replicas = nodes.replicas()

@@ -112,9 +112,10 @@ class ChangeLog:
         self._forget_commits()
 
     def tidy(self, until_ms: int, *, delete: bool) -> list[TidiedTable]:
-        """Find, and `delete`, the changes of the commits up to the last one that is not younger
-        than `until_ms`, milliseconds since 1970."""
-        asked = "SELECT max(number) FROM waltz_commits WHERE committed_at <= ?"
+        """Find, and `delete`, the changes of the commits before the first one that is younger than
+        `until_ms`, milliseconds since 1970: a clock may have been behind for a later one."""
+        younger = "SELECT min(number) - 1 FROM waltz_commits WHERE committed_at > ?"
+        asked = f"SELECT coalesce(({younger}), max(number)) FROM waltz_commits"
         ((until,),) = self._rows(asked, (until_ms,))
         found = []
         for name, since in self._rows("SELECT name, since FROM waltz_changed_tables ORDER BY name"):

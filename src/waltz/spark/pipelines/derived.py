@@ -8,17 +8,21 @@ past in a place aside, and join when they have just as much of the log as the re
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from waltz import Histories
-from waltz.errors import ConfigurationError, CorruptionError, HistoryChangedError
+from waltz.errors import (
+    ConfigurationError,
+    CorruptionError,
+    HistoryChangedError,
+    VersionConflictError,
+)
 from waltz.spark.codes import DEFINITION_CHANGED, DIFFERENT, HISTORY_CHANGED, UNDECODABLE
 from waltz.spark.followed_history import later_history
 from waltz.spark.offsets import TransactionRange, select_partitions
@@ -44,8 +48,14 @@ from waltz.spark.pipelines.frames import (
 from waltz.spark.pipelines.last_verify import remove_record
 from waltz.spark.pipelines.object_store_tables import not_joined, not_rebuilt
 from waltz.spark.pipelines.open_tables import open_tables
+from waltz.spark.pipelines.row_changes import reaches
 from waltz.spark.pipelines.schemas import CAUSE_CHARACTERS_MAX
-from waltz.spark.pipelines.staging import held_staging, is_staged, remove_staging
+from waltz.spark.pipelines.staging import (
+    held_staging,
+    is_staged,
+    remove_staging,
+    scratch_directory,
+)
 from waltz.spark.pipelines.table_store import (
     BLOCK_TRANSACTIONS,
     Batch,
@@ -56,7 +66,14 @@ from waltz.spark.pipelines.table_store import (
 from waltz.spark.pipelines.tables import TablesDefinition
 from waltz.spark.pipelines.target import Target
 from waltz.spark.pipelines.watch import NOBODY, BatchSeen, Beginning, Watching
-from waltz.spark.progress import NextIds, PartitionLag, Progress, admit, available
+from waltz.spark.progress import (
+    NextIds,
+    PartitionLag,
+    Progress,
+    admit,
+    available,
+    is_beyond,
+)
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -95,9 +112,21 @@ class _Log:
 
     access: LogAccess
 
+    is_bounded: bool = False
+    """Whether the ends are those of other tables, which these are to have."""
+
     @property
     def cluster_key(self) -> UUID:
         return self.histories.cluster_key
+
+    def as_of(self, marks: NextIds, watch: Watching) -> _Log:
+        """Return the log with an end that is not before `marks`, which were read just now: another
+        run may have taken in more since the log was asked."""
+        if self.is_bounded or not is_beyond(marks, self.ends):
+            return self
+        histories, ends = _ends(self.access, self.definition)
+        watch.log_has(ends)
+        return replace(self, histories=histories, ends=ends)
 
     @property
     def tables(self) -> TablesDefinition:
@@ -263,7 +292,11 @@ def _joined(
         if change.is_rewritten:
             store.note_definition(before, wanted)
         if is_staged(log.definition.target):
-            with held_staging(log.definition.target) as path:
+            # Unless another run, by a later definition, derives tables there now.
+            with (
+                suppress(VersionConflictError),
+                held_staging(log.definition.target) as path,
+            ):
                 remove_staging(path)
         return change
     if log.definition.url is not None:
@@ -290,12 +323,12 @@ def _joined(
             is_whole=is_whole,
         )
         wanted_layouts = [each for each in layouts if each.definition.name in change.derived]
-        with _staging(aside, path) as fresh:
+        with _staging(aside, path, store.marks()) as fresh:
             while True:
                 ends = dict(store.marks()) if change.reads_the_past else {}
                 known = {} if fresh.definition() is None else fresh.marks()
                 told = _Backfill(tell, change, ends, known)
-                _fill(replace(aside, ends=ends), fresh, wanted_layouts, told)
+                _fill(replace(aside, ends=ends, is_bounded=True), fresh, wanted_layouts, told)
                 # Before, not after: a run may be killed in between.
                 remove_record(log.definition.target)
                 if store.adopt(fresh, joining):
@@ -331,19 +364,20 @@ class _Backfill:
 
 
 @contextmanager
-def _staging(aside: _Log, path: Path) -> Iterator[Target]:
-    """Yield the tables at `path`, which are resumed if they are those of the definition."""
+def _staging(aside: _Log, path: Path, marks: NextIds) -> Iterator[Target]:
+    """Yield the tables at `path`, which are resumed if they are those of the definition, and not
+    beyond the `marks` of the tables that they are to join: these may have been put back."""
     if path.exists():
         with open_tables(aside.definition, create=True) as store:
-            is_ours = _is_of(store, aside)
+            is_ours = _is_of(store, aside, marks)
         if not is_ours:
             remove_staging(path)
     with open_tables(aside.definition, create=True) as store:
         yield store
 
 
-def _is_of(store: Target, log: _Log) -> bool:
-    """Return whether tables may be continued with the log and its definition."""
+def _is_of(store: Target, log: _Log, marks: NextIds) -> bool:
+    """Return whether tables may be continued with the log and its definition, up to `marks`."""
     made_with = store.definition()
     if made_with is None:
         return True
@@ -351,7 +385,7 @@ def _is_of(store: Target, log: _Log) -> bool:
         store.expect(log.cluster_key)
     except ConfigurationError:
         return False
-    return made_with == log.tables.fingerprint()
+    return made_with == log.tables.fingerprint() and reaches(marks, store.marks())
 
 
 def _expect_none_aside(store: Target) -> None:
@@ -370,6 +404,7 @@ def _finish_batch(log: _Log, store: Target, before: str) -> None:
         log,
         definition=replace(log.definition, tables=former),
         ends={**store.marks(), **store.planned()},
+        is_bounded=True,
     )
     _fill(old, store, judged_layouts(log.spark, former))
 
@@ -384,7 +419,7 @@ def rebuild(
     each batch.
 
     Raises NotFoundError: there are none to replace; ConfigurationError: they are in an object
-    store; otherwise as `take_in`.
+    store; VersionConflictError: another run derives some from the past; otherwise as `take_in`.
     """
     if definition.url is not None:
         raise not_rebuilt(definition.url)
@@ -393,12 +428,14 @@ def rebuild(
         store.expect(log.cluster_key)
         layouts = judged_layouts(spark, log.tables)
         report = _fill(log, fresh, layouts, watch)
-        store.replace_by(fresh)
+        with held_staging(definition.target) as path:
+            # Before, not after: a rebuild may be killed in between.
+            remove_record(definition.target)
+            store.replace_by(fresh)
+            remove_staging(path)
     if definition.changes is not None:  # they begin anew; if not here, then with the next run
         with open_tables(definition, create=False) as store:
             store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
-    with held_staging(definition.target) as path:
-        remove_staging(path)
     return report
 
 
@@ -410,6 +447,8 @@ def lag(access: LogAccess, definition: PipelineDefinition) -> list[PartitionLag]
         store.expect(cluster_key)
         store.expect_history(histories)
         marks = store.marks()
+    if is_beyond(marks, ends):
+        _, ends = _ends(access, definition)
     available(Progress(cluster_key, marks), ends, fail_on_data_loss=True)
     return [PartitionLag(each, marks.get(each, 0), end) for each, end in ends.items()]
 
@@ -430,9 +469,11 @@ def _fill(
     log: _Log, store: Target, layouts: Sequence[Layout], watch: Watching = NOBODY
 ) -> TablesReport:
     store.prepare(log.cluster_key, log.tables.fingerprint(), layouts)
+    marks, planned = store.marks(), store.planned()
+    log = log.as_of({**marks, **planned}, watch)
     store.expect_history(log.histories)
     transactions, batches, undecodable = 0, 0, 0
-    for start, end in log.batches(store.marks(), store.planned()):
+    for start, end in log.batches(marks, planned):
         if not batches:
             watch.begins(Beginning(log.cluster_key, start.next_ids, layouts))
         began = time.monotonic()
@@ -452,9 +493,8 @@ def _fill(
 @contextmanager
 def _scratch(definition: PipelineDefinition) -> Iterator[Target]:
     """Yield tables that are gone after the block, on the same disk as those they are for."""
-    beside = definition.target
-    with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
-        scratch = replace(definition, target=Path(directory) / "tables", changes=None)
+    with scratch_directory(definition.target) as directory:
+        scratch = replace(definition, target=directory / "tables", changes=None)
         with open_tables(scratch, create=True) as store:
             yield store
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from waltz.envelope import payload
-from waltz.spark.pipelines.tables import NAME, RESERVED
+from waltz.spark.pipelines.tables import LOG_COLUMNS, NAME, RESERVED
 
 FIELDS_MAX: Final = 60
 """Fields of a draft; further ones are only named."""
@@ -29,9 +29,7 @@ SUMS_MAX: Final = 3
 
 LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
-LOG_COLUMNS: Final = frozenset(
-    {"partition", "transaction_id", "request_id", "header", "data", "element", "position"}
-)
+NO_FIELDS: Final = frozenset({*LOG_COLUMNS, "element", "position"})
 """Names that a field cannot have: columns of the log, and of its elements."""
 
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?")
@@ -232,7 +230,7 @@ def _choose(fields: Mapping[str, _Field]) -> tuple[dict[str, str], dict[str, str
         text = _text(known.kind)
         if not NAME.fullmatch(name) or name.lower().startswith(RESERVED):
             left_out[name] = "a field's name has letters, digits and _ only"
-        elif name.lower() in LOG_COLUMNS:
+        elif name.lower() in NO_FIELDS:
             left_out[name] = "the log has a column of this name"
         elif name.lower() in taken:
             left_out[name] = "another field has the same name in other letters"

@@ -8,6 +8,7 @@ the caller brings the rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -171,7 +172,10 @@ class TableDifference:
 
 
 def _json(value: StoredValue) -> int | float | str | None:
-    """Return a value for JSON, which has no bytes: these as hexadecimal digits."""
+    """Return a value for JSON, which has no bytes: these as hexadecimal digits; and no infinite
+    numbers: these as texts."""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     return value.hex() if isinstance(value, bytes) else value
 
 

@@ -24,29 +24,36 @@ def record_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.verified.json")
 
 
-def write_record(target: Path, verify: LastVerify) -> None:
-    """Replace the record of the target. Raises OSError."""
+def write_record(target: Path, verify: LastVerify, *, url: str | None = None) -> None:
+    """Replace the record of the target; `url` is that of tables in an object store, of which
+    others may have the same name. Raises OSError."""
     path = record_path(target)
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    document = {
+    document: dict[str, int | str] = {
         "format": RECORD_FORMAT,
         "verified_at": verify.verified_at,
         "transactions": verify.transactions,
         "differences": verify.differences,
     }
-    fresh.write_text(json.dumps(document) + "\n")
-    fresh.replace(path)
+    if url is not None:
+        document["url"] = url
+    try:
+        fresh.write_text(json.dumps(document) + "\n")
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
-def read_record(target: Path) -> LastVerify | None:
-    """Return the record of the target; None: there is none, or none that can be read."""
+def read_record(target: Path, *, url: str | None = None) -> LastVerify | None:
+    """Return the record of the target, as `write_record`; None: there is none, none that can be
+    read, or that of other tables."""
     try:
         with record_path(target).open("rb") as file:
             content = file.read(RECORD_BYTES_MAX + 1)
         if len(content) > RECORD_BYTES_MAX:
             return None
         document = json.loads(content)
-        if document["format"] != RECORD_FORMAT:
+        if document["format"] != RECORD_FORMAT or document.get("url", url) != url:
             return None
         numbers = [document[key] for key in ("verified_at", "transactions", "differences")]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -97,6 +97,7 @@ class LineageRuns:
         """Note the time; nothing is told before there is something to do."""
         self._at = self._clock()
         self._run_id = self._new_id()
+        self._is_over = False
         self._beginning: Beginning | None = None
         self._is_told = self._reads_archive = False
         self._ends: NextIds = {}
@@ -129,11 +130,14 @@ class LineageRuns:
             if not self._is_told:
                 self._start()
             self._emit(ol.RunState.COMPLETE, self._clock(), dropped=dropped)
-        self._is_told = False
+        self._is_told, self._is_over = False, True
 
     def failed(self, error: BaseException) -> None:
         """Tell that the run has failed, or was stopped by a person; of a pass that has not found
-        anything to do yet only a failure is told."""
+        anything to do yet only a failure is told. What fails after a pass has ended is a run of its
+        own."""
+        if self._is_over:
+            self.pass_begins()
         if isinstance(error, Exception):
             if not self._is_told:
                 self._start()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from waltz import Histories
 from waltz.errors import CorruptionError
-from waltz.spark.codes import DIFFERENT, UNDECODABLE
+from waltz.spark.codes import DIFFERENT, INVALID_TABLES, UNDECODABLE
 from waltz.spark.offsets import TransactionRange
 from waltz.spark.pipelines.definition import PipelineDefinition
 from waltz.spark.pipelines.definition_change import expect_same
@@ -44,9 +44,11 @@ from waltz.spark.pipelines.fold import (
 )
 from waltz.spark.pipelines.frames import CORRUPT, DIGEST, decoded, judged_layouts, kept, read_log
 from waltz.spark.pipelines.open_tables import open_tables
+from waltz.spark.pipelines.staging import scratch_directory
 from waltz.spark.pipelines.table_store import BLOCK_TRANSACTIONS, Layout
 from waltz.spark.pipelines.tables import TableDefinition, TablesDefinition
 from waltz.spark.pipelines.target import DerivedTables
+from waltz.spark.progress import is_beyond
 from waltz.spark.tasks import LogAccess
 from waltz.types import PartitionId, TransactionId
 
@@ -92,28 +94,31 @@ def verify(spark: SparkSession, access: LogAccess, definition: PipelineDefinitio
     there are no tables, or the log is shorter than what was taken in; CorruptionError: a
     transaction cannot be decoded and is not to be put aside, or the database is damaged.
     """
-    with access.opened() as log:
-        cluster_key = log.cluster_key
-        ends = {
-            each: TransactionId(mark + 1)
-            for each, mark in log.high_water_marks(range(log.partition_count)).items()
-        }
-        histories = log.histories
+    histories, ends = _log_ends(access)
     assert definition.tables is not None
     with (
         open_tables(definition, create=False) as store,
         store.snapshot(),
         _scratch(definition.target) as scratch,
     ):
-        store.expect(cluster_key)
+        store.expect(histories.cluster_key)
         made_with = store.definition()
         assert made_with is not None
         expect_same(made_with, definition.tables.fingerprint(), store.place)
         store.expect_history(histories)
         proof = _Proof(spark, definition, definition.tables, scratch)
         layouts = judged_layouts(spark, definition.tables)
-        extent = extent_of(_claims(store, layouts), ends, proof.digest_of)
+        claims = _claims(store, layouts)
+        if is_beyond(claims.marks, ends):  # a run has taken in more since the log was asked
+            _, ends = _log_ends(access)
+        extent = extent_of(claims, ends, proof.digest_of)
         return proof.compare(store, layouts, extent)
+
+
+def _log_ends(access: LogAccess) -> tuple[Histories, dict[PartitionId, TransactionId]]:
+    with access.opened() as log:
+        marks = log.high_water_marks(range(log.partition_count))
+        return log.histories, {each: TransactionId(mark + 1) for each, mark in marks.items()}
 
 
 def _claims(store: DerivedTables, layouts: Sequence[Layout]) -> StatedExtent:
@@ -126,9 +131,12 @@ def _claims(store: DerivedTables, layouts: Sequence[Layout]) -> StatedExtent:
 
 @contextmanager
 def _scratch(beside: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a database that is deleted after the block, for data that does not fit into memory."""
-    with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as directory:
-        database = sqlite3.connect(Path(directory) / "fold.db", isolation_level=None)
+    """Yield a database that is deleted after the block, for data that does not fit into memory.
+
+    Raises CorruptionError: it takes no more, since the disk is full.
+    """
+    with scratch_directory(beside) as directory:
+        database = sqlite3.connect(directory / "fold.db", isolation_level=None)
         try:
             database.execute("PRAGMA journal_mode = OFF")
             database.execute("PRAGMA synchronous = OFF")
@@ -142,6 +150,10 @@ def _scratch(beside: Path) -> Iterator[sqlite3.Connection]:
                 " PRIMARY KEY (key, transaction_id, partition, position)) WITHOUT ROWID"
             )
             yield database
+        except sqlite3.Error as error:
+            raise CorruptionError(
+                f"{INVALID_TABLES} the database of the verify in {beside.parent}: {error}"
+            ) from error
         finally:
             database.close()
 
@@ -391,7 +403,7 @@ class _Rows:
     table: TableDefinition
 
     def of(self, batch: Any) -> Iterator[tuple[str, RowPlace, tuple[Any, ...]]]:
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [_in_utc(column).to_pylist() for column in batch.columns]
         width = 3 + len(self.table.keys)
         texts: dict[tuple[Any, ...], str] = {}
         values = zip(*columns[width:], strict=True) if columns[width:] else ((),) * len(batch)
@@ -402,6 +414,14 @@ class _Rows:
             if text is None:
                 text = texts[key] = key_text([stored(each) for each in key])
             yield text, RowPlace(*place), rest
+
+
+def _in_utc(column: Any) -> Any:
+    """Return a column with its times in UTC: Python compares times of one zone by what a clock
+    shows there, which is the same twice when it is put back."""
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp(column.type.unit, tz="UTC"))
 
 
 @dataclass(frozen=True)
@@ -563,4 +583,5 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        database.execute("COMMIT")
+        if database.in_transaction:  # a full disk has ended it already
+            database.execute("COMMIT")

@@ -30,7 +30,7 @@ def write_report(report: ReportDefinition, database: Path) -> None:
         raise ConfigurationError(
             f"{INVALID_DEFINITION} there is no database {database}; run the pipeline"
         )
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as tables:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as tables:
         tables.execute("BEGIN")
         marks = tables.execute("SELECT sum(next_transaction_id), count(*) FROM waltz_marks")
         transactions, partitions = marks.fetchone()

@@ -34,6 +34,9 @@ PLACES: Final = (
 )
 """Columns of every table: the first and the last transaction of a row."""
 
+LOG_COLUMNS: Final = ("partition", "transaction_id", "request_id", "header", "data")
+"""The columns of the log, which stand next to the fields of the data; no field has their names."""
+
 RESERVED: Final = ("waltz_", "sqlite_")
 TABLE_KEYS: Final = ("where", "each", "keys", "measures")
 DECODE_KEYS: Final = ("fields", "undecodable", "schemas")
@@ -117,6 +120,7 @@ def _decoding(decode: object, directory: Path) -> Decoding:
         return Decoding()
     found = expect_mapping("decode", decode, DECODE_KEYS)
     fields = expect_mapping("decode: fields", found.get("fields", {}))
+    names = _names("decode: fields", fields, taken=LOG_COLUMNS)
     undecodable = found.get("undecodable", "fail")
     if undecodable not in ("fail", "quarantine"):
         raise mistake(f"decode: undecodable is {undecodable!r}; expected fail or quarantine")
@@ -133,7 +137,7 @@ def _decoding(decode: object, directory: Path) -> Decoding:
             if known is not None and name not in known:
                 raise mistake(f"decode: field {name} is in none of the schemas")
     return Decoding(
-        tuple((name, str(fields[name])) for name in _names("decode: fields", fields)),
+        tuple((name, str(fields[name])) for name in names),
         quarantine=undecodable == "quarantine",
         schemas=schemas,
     )
