@@ -270,6 +270,8 @@ MEANINGS: Final[dict[str, str]] = {
     "tls_files_read_again": "Changed certificates are in force.",
     "tls_spoken": "A peer speaks TLS where a plain connection was made.",
     "told_to_stop": "A signal has told the process to stop.",
+    "token_not_compared": "Nobody could tell whether a request's consistency token was applied; the"
+    " request was answered with 503.",
     "tokens_not_taken": "A changed file of tokens cannot be used; the tokens before stay in force.",
     "tokens_read_again": "A changed file of tokens is in force.",
     "torn_tail_cut": "What looks like a write torn by a power cut was cut off.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from tests.client.applications import Note, Recorder
 from tests.clusters import wait_until
 from waltz.errors import LocalProtocolError, NotFoundError, PartitionInactiveError
 from waltz.testing import InMemoryCluster
+from waltz.types import PartitionId
 
 
 @pytest.fixture
@@ -134,3 +136,30 @@ def test_a_callback_may_not_choose(cluster: InMemoryCluster) -> None:
     client.submit(Choosing())
     client.flush()
     assert "set_partitions was called inside a callback" in str(errors)
+
+
+def test_a_change_that_is_cancelled_is_made_all_the_same(cluster: InMemoryCluster) -> None:
+    """PM-35: it is made whole, so that the next change finds nothing half done."""
+
+    async def main() -> None:
+        recorder = Recorder()
+        opened = cluster.open_async_client(recorder, partitions=[0, 1], mount_seconds_max=0.3)
+        async with opened as client:
+            await client.append(1, b"mounted")
+            cluster.faults.suspend_feed()
+            note = Note(partition=1)
+            await client.submit(note)
+            choosing = asyncio.create_task(client.set_partitions([0]))
+            while client.engine.runners[PartitionId(1)].gate.error is None:
+                await asyncio.sleep(0.001)
+            choosing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await choosing
+            cluster.faults.resume_feed()
+            await client.set_partitions([0, 1])
+            assert client.active_partitions() == [0, 1]
+            assert await client.append(1, b"after", timeout_seconds=60) == 2
+            await client.flush(60)
+            assert note.story[-1] == "applied" or note.story[-1].may_be_written
+
+    asyncio.run(main())

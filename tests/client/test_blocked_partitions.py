@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -89,3 +90,31 @@ def test_a_mark_that_cannot_be_read_is_one_traceback_and_a_line_each(
     assert lines[2].getMessage() == (
         "mark_failed partition=0 attempt=3 error='ValueError: no mark in two lines'"
     )
+
+
+class Shared(Recorder):
+    """Cannot apply what comes first; another process does, and the rest is left to it for now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attempts = 0
+
+    def apply_transactions(self, transactions: Sequence[Transaction]) -> None:
+        self.attempts += 1
+        first = transactions[0].transaction_id
+        if self.attempts <= 3:
+            raise ValueError("poison")
+        raise waltz.PostponedError("left to another process", 60.0, first)
+
+
+def test_what_another_process_has_applied_is_called_blocked_no_more() -> None:
+    with InMemoryCluster(for_tests=True) as cluster:
+        writer = cluster.open_client(Recorder())
+        for _ in range(2):
+            writer.append(0, b"x")
+        client = cluster.open_client(Shared())
+        wait_until(lambda: bool(client.blocked_partitions()), "it is not called blocked")
+        wait_until(lambda: client.client_high_water_mark(0) == 0, "it is not passed")
+        wait_until(lambda: not client.blocked_partitions(), "it is still called blocked")
+        (figures,) = client.metrics().partitions
+        assert figures.blocked_seconds is None

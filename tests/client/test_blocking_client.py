@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -16,11 +16,15 @@ from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_options import ClientOptions
 from waltz.client.transaction import Transaction
 from waltz.errors import (
+    AlreadyClosedError,
     ClientClosedError,
     LocalProtocolError,
     NotFoundError,
     OperationTimeoutError,
 )
+from waltz.types import ClientId, Generation, PartitionId, RequestId
+
+REQUEST = RequestId(ClientId(1), Generation(1), PartitionId(0), 2)
 
 
 @pytest.fixture
@@ -219,3 +223,24 @@ def test_a_call_out_of_time_is_cancelled(server: FakeServer) -> None:
     server.partitions.pop(0)
     with opened(server, partitions=[1]) as client, pytest.raises(OperationTimeoutError):
         client.get_high_water_mark(0, timeout_seconds=0.02)
+
+
+@pytest.mark.parametrize("verb", ["append", "append_many", "submit", "flush", "outcome"])
+def test_a_client_whose_thread_has_ended_says_that_nothing_was_sent(
+    server: FakeServer, verb: str
+) -> None:
+    """PM-44: and a context is told the same."""
+    client = opened(server)
+    client.close()
+    context = Note()
+    calls: dict[str, Callable[[], object]] = {
+        "append": lambda: client.append(0, b"x"),
+        "append_many": lambda: client.append_many(0, [b"x"]),
+        "submit": lambda: client.submit(context),
+        "flush": client.flush,
+        "outcome": lambda: client.outcome(REQUEST),
+    }
+    with pytest.raises(AlreadyClosedError, match="closed before this call") as raised:
+        calls[verb]()
+    assert not raised.value.may_be_written
+    assert context.story == ([raised.value] if verb == "submit" else [])

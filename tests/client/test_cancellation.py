@@ -18,7 +18,8 @@ from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.transaction import PlainAppend, TransactionBuilder
-from waltz.errors import OperationTimeoutError, SubmitCancelledError
+from waltz.errors import ClientClosedError, OperationTimeoutError, SubmitCancelledError
+from waltz.reader.reader_shell import AsyncLogReader
 from waltz.testing import InMemoryCluster
 from waltz.types import PartitionId
 
@@ -114,6 +115,44 @@ def test_an_append_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
     on_a_server(tmp_path, work)
 
 
+class Slow(Told):
+    """Cannot be executed; its end takes until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(b"never sent")
+        self.is_told = threading.Event()
+        self.may_end = threading.Event()
+
+    def execute(self, builder: TransactionBuilder) -> bool:
+        raise ValueError("not now")
+
+    def on_exception(self, error: Exception) -> None:
+        super().on_exception(error)
+        self.is_told.set()
+        self.may_end.wait(60)
+
+
+def test_a_submit_that_is_cancelled_while_its_context_is_told_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    """UA-62: its room is free again, and no flush waits for it."""
+
+    async def work(client: AsyncWaltzClient, recorder: Recorder) -> None:
+        contexts = [Slow() for _ in range(3)]  # as many as there is room for
+        for context in contexts:
+            submitting = asyncio.create_task(client.submit(context))
+            await until(context.is_told.is_set)
+            submitting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await submitting
+            context.may_end.set()
+        await client.flush(60)
+        assert [type(end) for context in contexts for end in context.ends] == [ValueError] * 3
+        assert await client.append(0, b"has room", timeout_seconds=60) == 1
+
+    on_a_server(tmp_path, work)
+
+
 def test_a_question_for_an_outcome_may_be_cancelled_and_asked_again(tmp_path: Path) -> None:
     """UA-62."""
 
@@ -160,6 +199,34 @@ def test_closing_and_opening_may_be_cancelled_at_any_moment(tmp_path: Path) -> N
             left = asyncio.all_tasks() - {asyncio.current_task()}
             names = [repr(task) for task in left if "waltz/client" in repr(task)]
             assert names == []
+
+    asyncio.run(asyncio.wait_for(main(), 120.0))
+
+
+@pytest.mark.parametrize("kind", ["client", "client of servers", "reader", "reader of servers"])
+def test_what_is_closed_while_it_opens_is_not_open_afterwards(tmp_path: Path, kind: str) -> None:
+    """UA-62: at any moment; it would be connected for good, and nobody could close it."""
+
+    async def main() -> None:
+        async with running_server(tmp_path) as (host, server):
+            closed = 0
+            servers = [server.address] if "servers" in kind else []
+            for turns in range(MOMENTS):
+                opening: AsyncWaltzClient | AsyncLogReader = AsyncLogReader(host, servers=servers)
+                if "client" in kind:
+                    opening = AsyncWaltzClient(host, Recorder(), ClientOptions(servers=servers))
+                starting = asyncio.create_task(opening.start())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await opening.close()
+                try:
+                    await starting
+                except ClientClosedError:
+                    closed += 1
+            assert closed > 0
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            rooms = ("waltz/client", "waltz/connections", "waltz/reader")
+            assert [each for each in map(repr, left) if any(room in each for room in rooms)] == []
 
     asyncio.run(asyncio.wait_for(main(), 120.0))
 

@@ -11,6 +11,7 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,9 @@ from tests.client.fake_cluster import server_thread as running_server
 from waltz.client.blocking_client import WaltzClient
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
+from waltz.client.notes_shell import ClusterNotes
 from waltz.errors import LocalProtocolError
+from waltz.host import Host
 from waltz.reader.blocking_reader import LogReader
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -168,6 +171,24 @@ def _use_in_worker(client: WaltzClient, answers: multiprocessing.SimpleQueue[str
         client.append(0, b"worker")
     except LocalProtocolError as error:
         answers.put(str(error))
+
+
+def test_notes_are_not_a_forked_processs_to_close() -> None:
+    released: list[str] = []
+
+    class Coordinator:
+        async def close(self) -> None:
+            released.append("coordinator")
+
+    def new_host() -> tuple[Host, Callable[[], None]]:
+        host: Host = SimpleNamespace(coordinator=Coordinator())  # type: ignore[assignment]
+        return host, lambda: released.append("workers")
+
+    notes = ClusterNotes(new_host)
+    assert in_child(notes.close) == ""
+    assert released == []
+    notes.close()
+    assert released == ["coordinator", "workers"]
 
 
 def test_workers_of_multiprocessing_that_are_forked_are_told(server: FakeServer) -> None:

@@ -143,6 +143,32 @@ def test_a_repeated_key_gets_the_first_transaction_and_another_content_an_error(
     }
 
 
+@pytest.mark.parametrize("content", [None, b"mine"])
+def test_data_that_has_another_key_gets_the_key_that_it_is_asked_for_by(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    """A transaction is passed on as it came, from one partition to another."""
+    keys = waltz.IdempotencyKeys(sql.create_engine(f"sqlite:///{tmp_path / 'app.db'}"))
+    keys.create_table()
+    values = {"idempotency-key": hashed("theirs"), "idempotency-content": hashed("of theirs")}
+    came = enclosed({**values, "traceparent": "00-7"}, b"data")
+
+    class PassedOn(waltz.KeyedContext):
+        def execute_once(self, builder: waltz.TransactionBuilder) -> bool:
+            builder.set_data(came)
+            return True
+
+    builder = waltz.TransactionBuilder()
+    assert PassedOn(keys, "mine", 0, content).execute(builder)
+    expected = {"idempotency-key": hashed("mine"), "traceparent": "00-7"}
+    if content is not None:
+        expected["idempotency-content"] = hashed("mine")
+    assert opened(builder.data) == (expected, b"data")
+    noted(keys, [Transaction(FIRST, TransactionId(0), 0, builder.data, lambda _, __: b"")])
+    assert keys.find(0, "mine") is not None
+    assert keys.find(0, "theirs") is None
+
+
 def test_processes_that_race_with_one_key_write_it_once_and_get_one_answer(
     open_engine: OpenEngine,
 ) -> None:

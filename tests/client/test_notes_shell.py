@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from waltz.client.notes_shell import NOTE_BYTES_MAX
-from waltz.errors import LocalProtocolError
+import waltz
+from waltz.client.notes_shell import NOTE_BYTES_MAX, ClusterNotes
+from waltz.errors import ConfigurationError, CoordinatorLostError, LocalProtocolError
+from waltz.host import Host
 from waltz.testing import InMemoryCluster
 
 
@@ -53,3 +59,34 @@ def test_a_change_that_raises_changes_nothing() -> None:
         with pytest.raises(LocalProtocolError, match="'a/b' is not the name of a note"):
             notes.read("a/b")
         assert notes.read("a") == b"1"
+
+
+def threads_of_notes() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name == "waltz-notes"]
+
+
+def test_notes_that_cannot_be_opened_leave_no_thread_behind(tmp_path: Path) -> None:
+    before = threads_of_notes()
+    tls = waltz.TlsSettings(authorities=str(tmp_path / "missing.pem"))
+    for _ in range(3):
+        with pytest.raises(ConfigurationError, match=r"missing\.pem"):
+            waltz.open_notes("zookeeper://127.0.0.1:1/waltz", tls=tls)
+    assert threads_of_notes() == before
+
+
+def test_notes_whose_coordinator_cannot_be_told_of_the_end_release_all_else() -> None:
+    released: list[str] = []
+
+    class Lost:
+        async def close(self) -> None:
+            raise CoordinatorLostError("lost")
+
+    def new_host() -> tuple[Host, Callable[[], None]]:
+        host: Host = SimpleNamespace(coordinator=Lost())  # type: ignore[assignment]
+        return host, lambda: released.append("workers")
+
+    before = threads_of_notes()
+    with pytest.raises(CoordinatorLostError):
+        ClusterNotes(new_host).close()
+    assert released == ["workers"]
+    assert threads_of_notes() == before

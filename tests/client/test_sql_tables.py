@@ -76,6 +76,24 @@ def test_what_cannot_be_applied_is_parked_and_the_rest_applied(open_engine: Open
     assert Applying(open_engine()).get_client_high_water_mark(P0) == 8
 
 
+def test_nothing_is_parked_in_a_database_that_was_set_back(engine: sql.Engine) -> None:
+    """To a backup, or to a copy that lags: neither applied nor kept there, it must not be passed
+    over, or told as applied."""
+    callbacks = Poisoned(engine)
+    with InMemoryCluster(for_tests=True) as cluster:
+        fill(cluster, 1, 2, 3)
+        with cluster.open_client(callbacks, on_apply_failure="park", **FAST) as client:
+            assert client.wait_until_applied() == {0: 2}
+            with engine.begin() as connection:
+                connection.execute(callbacks.table.update().values(high_water_mark=0))
+            with pytest.raises(PartitionBlockedError, match="the database was set back"):
+                client.append(0, b"own")
+            wait_until(lambda: client.blocked_partitions()[P0].attempts > 2, "it is not parked")
+            assert client.parked_transactions() == {}
+            assert client.client_high_water_mark(0) == 2
+    assert parked(callbacks) == []
+
+
 def test_a_parked_transaction_is_applied_after_all_when_it_is_wanted(
     open_engine: OpenEngine,
 ) -> None:

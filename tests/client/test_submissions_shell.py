@@ -16,6 +16,7 @@ from waltz.client.appends.submission import Submission
 from waltz.client.appends.submissions_shell import Submissions
 from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.client_partition_events import Submitted
+from waltz.client.transaction import TransactionBuilder
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     AlreadyClosedError,
@@ -213,6 +214,31 @@ def test_a_context_that_expired_is_not_executed_again() -> None:
     asyncio.run(main())
 
 
+def test_a_context_that_expires_behind_a_slow_one_is_called_no_more() -> None:
+    """PM-14: both are executed again at once, one after the other."""
+
+    async def main() -> None:
+        world = World()
+        note = Note()
+        behind = world.admit(note)
+        behind.lock_failure = TransactionId(3)
+
+        class Slow(Note):
+            def execute(self, builder: TransactionBuilder) -> bool:
+                world.submissions._expire(behind)
+                return super().execute(builder)
+
+        slow = world.admit(Slow())
+        world.submissions.retries.retry([slow, behind])
+        await until(lambda: bool(world.runner.events))
+        await world.turn()
+        assert note.story == ["expired"]
+        assert world.runner.events == [Submitted([slow])]
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
 def test_what_a_context_has_waited_for_room_is_part_of_its_time() -> None:
     """PM-14: an hour, of which nearly all has passed."""
 
@@ -327,5 +353,49 @@ def test_a_context_that_expires_while_its_client_closes_is_told() -> None:
         await world.submissions.end_all(error)
         await world.tasks.stop()
         assert note.story == ["expired"]
+
+    asyncio.run(main())
+
+
+def test_a_flush_sends_what_an_interrupted_submit_has_handed_over() -> None:
+    """By Ctrl-C before the loop was woken: nobody may come after it who wakes the loop."""
+
+    async def main() -> None:
+        world = World()
+        made = world.admit(Note())
+        wake = world.submissions._wake
+
+        def interrupted(function: Callable[[], None]) -> None:
+            raise KeyboardInterrupt
+
+        world.submissions._wake = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            world.submissions.hand_over(made)
+        world.submissions._wake = wake  # type: ignore[method-assign]
+        flushing = asyncio.create_task(world.submissions.flush(60, lambda: None))
+        await until(lambda: world.runner.events == [Submitted([made])])
+        world.submissions.finish(made)
+        await flushing
+        await world.tasks.stop()
+
+    asyncio.run(main())
+
+
+class Closing(dict[int, Submission]):
+    """Forgets at once what is registered, as closing does when it comes in between."""
+
+    def __setitem__(self, number: int, submission: Submission) -> None:
+        pass
+
+
+def test_a_submit_that_is_registered_while_its_client_closes_is_told_that_it_is_closed() -> None:
+    async def main() -> None:
+        world = World()
+        made = world.submissions.new(Note())
+        world.submissions._unfinished = Closing()
+        world.submissions.error = AlreadyClosedError()
+        with pytest.raises(AlreadyClosedError):
+            world.submissions.register(made, holds_room=False)
+        await world.tasks.stop()
 
     asyncio.run(main())

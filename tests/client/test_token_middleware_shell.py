@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+import waltz
 from tests.client.sql_applications import APPLIED, Applying, new_engine, rows
 from waltz.client import token_middleware_shell
 from waltz.client.applying.callbacks import NoCallbacks
@@ -181,6 +182,20 @@ def test_what_the_marks_refuse_is_told(error: Exception, status: int) -> None:
     async def work() -> None:
         found, _, text = await ask(site(Marks(error)), "/read", str(token_of(p7=1)))
         assert (found, text) == (status, f"{error}\n")
+
+    run(work)
+
+
+def test_marks_without_an_answer_are_no_fault_of_the_application(tmp_path: Path) -> None:
+    """A database that is away; its error may name users and hosts, which the answer does not."""
+
+    async def work() -> None:
+        engine = new_engine(f"sqlite:///{tmp_path / 'missing' / 'app.db'}")
+        app = TokenMiddleware(site(Marks(9)), waltz.DatabaseMarks(engine))
+        status, headers, text = await ask(app, "/read", str(token_of(p0=1)))
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "sqlite" not in text
+        assert (await ask(app, "/read"))[0] == 200
 
     run(work)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
-from waltz.connections.loop_thread import LoopThread, WaitingThread
+from waltz.connections.loop_thread import LoopThread, WaitingThread, wait_on_loop
 from waltz.errors import ClientClosedError, LocalProtocolError
 
 
@@ -41,6 +43,37 @@ def test_work_that_comes_as_the_loop_ends_ends_with_an_error() -> None:
     thread.stop()
     with pytest.raises(ClientClosedError):
         thread.late.result(10)
+
+
+def test_a_call_that_waits_when_the_loop_ends_is_told_that_its_client_is_closed() -> None:
+    """Not that it was cancelled, which nobody has done."""
+    thread = LoopThread("waltz-test")
+    begun = threading.Semaphore(0)
+    raised: list[type[BaseException]] = []
+
+    async def without_end() -> None:
+        begun.release()
+        await asyncio.Event().wait()
+
+    def note_error(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(type(error))
+
+    calls: list[Callable[[], None]] = [
+        lambda: thread.call(without_end()),
+        lambda: wait_on_loop(thread._loop, without_end),
+    ]
+    waiting = [threading.Thread(target=note_error, args=(call,)) for call in calls]
+    for each in waiting:
+        each.start()
+    for _ in waiting:
+        assert begun.acquire(timeout=60)
+    thread.stop()
+    for each in waiting:
+        each.join(60)
+    assert raised == [ClientClosedError] * 2
 
 
 def test_a_thread_that_waits_gets_what_the_loop_gives_it_first() -> None:

@@ -395,3 +395,13 @@ def test_more_partitions_than_marks_break_the_connection() -> None:
     world.step(MarksWanted((P0, P1), 1))
     (broken,) = world.hear(MarksAnswer(1, (0, 1), (5,)))
     assert isinstance(broken, BreakConnection)
+
+
+def test_a_body_is_asked_for_again_however_often_it_was_refused() -> None:
+    """PM-32: one that no replica can give, for a day; more attempts than a float has exponents."""
+    world = World()
+    world.step(PartitionAttached(P0, 0))
+    assert asked(world.step(wanted(1))) == [1]
+    for _ in range(1100):
+        assert world.hear(body(1, None)) == []
+        assert asked(world.sleep(DATA_RETRY_SECONDS_MAX)) == [1]

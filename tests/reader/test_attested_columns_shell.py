@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -10,12 +11,14 @@ from uuid import UUID
 import pytest
 
 from waltz.arrays import np
-from waltz.errors import AttestationError
+from waltz.client.applying.callbacks import NoCallbacks
+from waltz.errors import AttestationError, ClientClosedError
 from waltz.reader import attested_columns_shell
 from waltz.reader.attested_columns_shell import AttestedColumns
 from waltz.reader.transaction_columns import TransactionColumns
 from waltz.record import RecordBatch
 from waltz.system.real_host import real_host
+from waltz.testing import InMemoryCluster
 from waltz.types import PartitionId, TlsSettings, TransactionId
 
 KEY = UUID(int=7)
@@ -59,7 +62,7 @@ def read(told: Told, *, waits: bool) -> tuple[list[int], Exception | None]:
     found: list[int] = []
 
     async def main() -> Exception | None:
-        attested = AttestedColumns(real_host(None, TlsSettings()), KEY, told)
+        attested = AttestedColumns(real_host(None, TlsSettings()), KEY, told, lambda: None)
         try:
             async for each in attested.of(P, columns(), waits=waits):
                 assert [int(data) for data in each.data] == [
@@ -99,3 +102,39 @@ def test_nothing_of_a_run_with_another_record_is_handed_on(forged: int) -> None:
     found, error = read(Told([30], forged), waits=False)
     assert found == [*range(forged // 10 * 10)]
     assert f"transaction {forged} is not proven" in str(error)
+
+
+class Nothing:
+    """Covers nothing, however often it is asked."""
+
+    def __init__(self) -> None:
+        self.is_asked = threading.Event()
+
+    def covered(self, cluster_key: UUID, partition_id: PartitionId) -> Covered:
+        self.is_asked.set()
+        return Covered(TransactionId(0))
+
+    def check(self, cluster_key: UUID, partition_id: PartitionId, records: RecordBatch) -> None:
+        raise AssertionError("nothing is covered")
+
+
+def test_one_that_waits_for_a_checkpoint_ends_when_its_reader_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attested_columns_shell, "ATTESTED_POLL_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with (
+            InMemoryCluster(for_tests=True) as cluster,
+            cluster.open_async_client(NoCallbacks()) as client,
+        ):
+            await client.append(0, b"x")
+            async with cluster.open_async_reader() as reader:
+                nothing = Nothing()
+                await reader.require_attested(nothing)
+                waiting = asyncio.create_task(anext(reader.follow(0, 0)))
+                await asyncio.to_thread(nothing.is_asked.wait, 60)
+            with pytest.raises(ClientClosedError):
+                await waiting
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -70,6 +70,16 @@ def test_a_failure_ends_with_the_line_that_repeats_it() -> None:
     assert raised.value.violations == error.violations
 
 
+def test_the_line_that_repeats_a_run_has_the_options_of_its_clients() -> None:
+    with pytest.raises(SimulationFailedError) as raised:
+        simulate(Poisoned, seed=0, faults="none", max_concurrent_transactions=1, partitions=1)
+    replay = raised.value.replay
+    assert replay.endswith(", seconds=30.0, max_concurrent_transactions=1)")
+    with pytest.raises(SimulationFailedError) as again:
+        eval(replay, {"simulate": simulate, "Poisoned": Poisoned})
+    assert again.value.violations == raised.value.violations
+
+
 def test_an_error_in_the_work_is_told() -> None:
     class Broken(Counting):
         async def work(self, client: object, random: object) -> None:

@@ -158,3 +158,35 @@ def test_it_may_be_closed_with_its_cluster_or_before_it_was_opened() -> None:
             cluster.open_async_client(Recorder(), partition=3)
 
     asyncio.run(asyncio.wait_for(main(), 240.0))
+
+
+def test_one_that_is_not_started_says_so_like_the_product(waltz_cluster: InMemoryCluster) -> None:
+    """PM-60, PM-61."""
+
+    async def main() -> None:
+        client = waltz_cluster.open_async_client(Recorder(), partitions=[0])
+        asked: list[Callable[[], Awaitable[object]]] = [
+            lambda: client.append(0, b"x"),
+            lambda: client.submit(Note()),
+            lambda: client.set_partitions([0]),
+        ]
+        for call in asked:
+            with pytest.raises(LocalProtocolError, match="this client is not started"):
+                await call()
+        for fact in ("client_id", "partition_count", "is_closed"):
+            with pytest.raises(LocalProtocolError, match="this client is not started"):
+                getattr(client, fact)
+        await client.close()
+        reader = waltz_cluster.open_async_reader()
+        for call in (
+            lambda: reader.high_water_mark(0),
+            lambda: anext(reader.follow(0, 0)),
+            lambda: anext(reader.read(0, 0, 1)),
+        ):
+            with pytest.raises(LocalProtocolError, match="this reader is not started"):
+                await call()
+        with pytest.raises(LocalProtocolError, match="this reader is not started"):
+            _ = reader.partition_count
+        await reader.close()
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import ROOT
-from tests.testing.applications import Counting
+from tests.testing.applications import Counting, Forgetful
 from waltz.testing import InMemoryCluster, SimulationFailedError
 from waltz.testing.fixtures import Simulate
 
@@ -71,6 +72,17 @@ def test_a_failing_seed_prints_the_line_that_repeats_it(tmp_path: Path) -> None:
 
     assert again.returncode == 1, again.stdout
     assert violations(again.stdout) == violations(done.stdout) != []
+
+
+@pytest.mark.parametrize("word", ["it's", "plain"])
+def test_a_shell_takes_the_name_of_the_test_from_the_line(
+    waltz_simulate: Simulate, request: pytest.FixtureRequest, word: str
+) -> None:
+    with pytest.raises(SimulationFailedError) as raised:
+        waltz_simulate(Forgetful, faults=["none"])
+    *_, name = shlex.split(raised.value.replay)
+    assert name == request.node.nodeid
+    assert word in name
 
 
 def test_seeds_go_through_the_plans_in_turns(

@@ -18,6 +18,7 @@ from waltz.client.appends.gate import Entry
 from waltz.client.appends.submission import Finished, Submission, append_result
 from waltz.client.applying.callbacks import WaltzClientCallbacks
 from waltz.client.applying.calls import (
+    inside_callback,
     is_called_by,
     refuse_inside_callbacks,
     tell_exception,
@@ -103,7 +104,13 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
     transaction_at = blocking(AsyncWaltzClient.transaction_at)
     prefer_partitions = blocking(AsyncWaltzClient.prefer_partitions)
     set_partitions = blocking(AsyncWaltzClient.set_partitions)
-    flush = blocking(AsyncWaltzClient.flush)
+
+    @_verb_of(AsyncWaltzClient.flush)
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        # A callback of that submit calls, or the handler of a signal: it would wait for the submit.
+        if get_ident() in self._submitting:
+            raise inside_callback("flush")
+        self._thread.call(self._there.flush(timeout_seconds))
 
     @_verb_of(AsyncWaltzClient.submit)
     def submit(self, context: TransactionContext) -> None:
@@ -200,14 +207,18 @@ class WaltzClient(ClientFacts, FaceForThreads[AsyncWaltzClient]):
                 "the call was interrupted before the transaction was sent"
             )
             reason = error if isinstance(error, Exception) else cancelled
-            tell_exception(submission, reason)
-            submissions.withdraw(submission, reason)
+            try:
+                tell_exception(submission, reason)
+            finally:  # the callback may be interrupted
+                submissions.withdraw(submission, reason)
             raise
         if is_wanted:
             submissions.hand_over(submission)
             return
-        tell_refusal(submission)
-        submissions.withdraw(submission, None)
+        try:
+            tell_refusal(submission)
+        finally:
+            submissions.withdraw(submission, None)
 
     def close(self) -> None:
         """End everything; contexts that have no verdict yet get ClientClosedError (PM-44).

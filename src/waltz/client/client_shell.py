@@ -271,8 +271,9 @@ class AsyncWaltzClient(ClientFacts):
         marks. By default the call has no time limit. Raises OperationTimeoutError, with what is
         missing; PartitionBlockedError: the application cannot apply a transaction before;
         HistoryChangedError: the token's transactions are not in this log, or not any more;
-        NotFoundError, PartitionInactiveError, ClientClosedError; LocalProtocolError: called inside
-        a callback, or with `partitions` and `token`.
+        ConnectionLostError: the retry policy wants no more attempts to ask a server; NotFoundError,
+        PartitionInactiveError, ClientClosedError; LocalProtocolError: called inside a callback, or
+        with `partitions` and `token`.
         """
         engine = self._engine
         engine.check_waits("wait_until_applied")
@@ -410,7 +411,8 @@ class AsyncWaltzClient(ClientFacts):
         """Append one transaction and return its ID once it is in the log and applied here.
 
         For data that does not depend on what was applied: a refused lock is tried again with the
-        same data. By default it has no time limit; one that passes raises OperationTimeoutError.
+        same data. By default it has no time limit; one that passes raises OperationTimeoutError. If
+        the client ends before it has applied it, an ID that it knows by then is returned.
         Raises as `submit`; PartitionBlockedError: the application cannot apply one before it; these
         and ClientClosedError may leave it in the log.
         """
@@ -506,7 +508,8 @@ class AsyncWaltzClient(ClientFacts):
                     await _wait_at(entry, engine.host.clock)
                 except OperationTimeoutError as error:
                     submission.claim_verdict()  # a cancellation meanwhile tells nothing else
-                    await engine.call(partial(tell_expiration, submission))
+                    tell = partial(tell_expiration, submission)
+                    await asyncio.wait([submissions.telling.start(submission, tell, error)])
                     if on_finished is not None:
                         on_finished(submission, error)
                     return
@@ -531,9 +534,10 @@ class AsyncWaltzClient(ClientFacts):
         except Exception as error:
             if engine.error is not None:  # the workers may be gone
                 tell_exception(submission, error)
-            else:
-                await engine.call(partial(tell_exception, submission, error))
-            submissions.finish(submission, error)
+                submissions.finish(submission, error)
+            else:  # it is told to the end, also if this call is cancelled meanwhile
+                tell = partial(tell_exception, submission, error)
+                await asyncio.wait([submissions.telling.start(submission, tell, error)])
             raise
 
 

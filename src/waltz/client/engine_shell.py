@@ -43,7 +43,7 @@ from waltz.connections.loop_thread import running_loop
 from waltz.connections.requests_shell import BodyCalls, Requests
 from waltz.connections.retry import Operation
 from waltz.connections.retrying_shell import with_retries
-from waltz.connections.tasks_shell import Tasks
+from waltz.connections.tasks_shell import Tasks, ends_caller
 from waltz.errors import (
     AlreadyClosedError,
     ClientClosedError,
@@ -127,6 +127,8 @@ class ClientEngine:
         self._partitions = options.partitions
         self._stream_side = self.new_stream_side()
         self._choosing = asyncio.Lock()
+        self._changing: set[asyncio.Task[None]] = set()
+        """Changes of the active partitions that are under way; the loop keeps weak references."""
         self._generations: dict[PartitionId, Generation] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_started = False
@@ -134,13 +136,17 @@ class ClientEngine:
 
     async def start(self) -> None:
         """Learn the cluster, take a client ID and begin to follow."""
+        self._check_not_closed()
         self._loop = asyncio.get_running_loop()
         host, options, tasks = self.host, self._options, self._tasks
         try:
             client_id = await self._source.start_client()
-        except BaseException:
+            self._check_not_closed()
+        except BaseException as error:
             self._loop = None
             await self._stop_all()
+            if not ends_caller(error):
+                self._check_not_closed()  # which may have shown as any other error
             raise
         self._requests = Requests(host, tasks, client_id)
         self._connections = Connections(
@@ -214,6 +220,12 @@ class ClientEngine:
     def check_open(self) -> None:
         if self.error is not None:
             raise self.error
+
+    def _check_not_closed(self) -> None:
+        """Raises AlreadyClosedError, or what the client has ended with: it was closed before it has
+        started, and would never be closed again."""
+        if self._closing is not None:
+            raise self.error or AlreadyClosedError()
 
     def check_partition(self, partition_id: int) -> None:
         count = self.snapshot.partition_count
@@ -290,7 +302,15 @@ class ClientEngine:
     # Active partitions
 
     async def set_partitions(self, chosen: frozenset[PartitionId]) -> None:
-        """Follow these partitions, and no others; those that leave are flushed first."""
+        """Follow these partitions, and no others; those that leave are flushed first. The change is
+        made to its end also if the caller stops waiting: half of it would leave partitions that are
+        followed and take nothing."""
+        changing = asyncio.create_task(self._set_partitions(chosen))
+        self._changing.add(changing)
+        changing.add_done_callback(self._changing.discard)
+        await asyncio.shield(changing)
+
+    async def _set_partitions(self, chosen: frozenset[PartitionId]) -> None:
         async with self._choosing:
             self.check_open()
             self._partitions = chosen

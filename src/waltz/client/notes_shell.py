@@ -43,7 +43,11 @@ class ClusterNotes(Closable):
         """`thread`: the loop's thread to run on, by default one of its own."""
         self._paths = ClusterPaths(root or DEFAULT_ROOT)
         self._thread = thread or LoopThread("waltz-notes")
-        self._host, self._release_host = self._thread.call(_open(new_host))
+        try:
+            self._host, self._release_host = self._thread.call(_open(new_host))
+        except BaseException:
+            self._thread.stop()
+            raise
 
     def read_cluster_key(self) -> UUID:
         """Return the key of the cluster that keeps the notes.
@@ -91,14 +95,17 @@ class ClusterNotes(Closable):
         return path
 
     def close(self) -> None:
-        """Close the connection to the coordinator. Idempotent."""
+        """Close the connection to the coordinator. Idempotent; in a forked process it does nothing,
+        for the connection is the other process's."""
+        if self._thread.is_elsewhere:
+            return
         try:
             self._thread.call(self._host.coordinator.close(), NOTE_SECONDS_MAX)
         except (ClientClosedError, OperationTimeoutError):
-            return  # closed before, or not within the time limit
+            pass  # closed before, or not within the time limit
         finally:
             self._thread.stop()
-        self._release_host()
+            self._release_host()
 
 
 async def _open(new_host: NewHost) -> tuple[Host, Callable[[], None]]:

@@ -8,6 +8,7 @@ FastAPI, Starlette, Django and others.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -17,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from waltz.client.applying.blocked import one_line
 from waltz.client.consistency_token import ConsistencyToken, pauses
 from waltz.errors import HistoryChangedError, LocalProtocolError, NotFoundError, WaltzError
 
@@ -36,6 +38,13 @@ TOO_EARLY: Final = (
     "what the token in the header Waltz-Token names has not been applied here yet; repeat the"
     " request\n"
 )
+
+NO_ANSWER: Final = (
+    "nobody could tell whether what the token in the header Waltz-Token names has been applied"
+    " here; repeat the request\n"
+)
+
+logger = logging.getLogger(__name__)
 
 
 class KnowsApplied(Protocol):
@@ -82,6 +91,10 @@ class TokenMiddleware:
                 refusal = await self._refusal(brought)
             except WaltzError as error:
                 refusal = PlainTextResponse(f"{error}\n", status_of(error))
+            except Exception as error:  # a database that is away raises errors of its library
+                logger.warning("token_not_compared error=%s", one_line(error))
+                retry_after = {"retry-after": str(RETRY_AFTER_SECONDS)}
+                refusal = PlainTextResponse(NO_ANSWER, 503, retry_after)
         if refusal is not None:
             await refusal(scope, receive, send)
             return

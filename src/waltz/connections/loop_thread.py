@@ -14,7 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from concurrent.futures import Future, InvalidStateError, wait
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
@@ -44,6 +44,8 @@ LOOP_LOOK_SECONDS: Final = 1.0
 
 CLOSED: Final = "the client is closed"
 
+CLOSED_MEANWHILE: Final = "closed while a call waited"
+
 
 class LoopThread:
     """An event loop, a new one unless given, that runs in a thread of its own until `stop`."""
@@ -70,6 +72,8 @@ class LoopThread:
         future = self.begin(work)
         try:
             return future.result(timeout_seconds)
+        except CancelledError:  # by the end of the loop
+            raise ClientClosedError(CLOSED_MEANWHILE) from None
         except TimeoutError:
             if future.done():
                 raise
@@ -134,7 +138,7 @@ class LoopThread:
         """End the calls that wait for work which the loop, closed by now, will never run."""
         for begun in list(self._begun):
             with suppress(InvalidStateError):
-                begun.set_exception(ClientClosedError("closed while a call waited"))
+                begun.set_exception(ClientClosedError(CLOSED_MEANWHILE))
 
     async def wind_up(self) -> None:
         """End tasks that were cut short, or asyncio would complain. The loop's last work."""
@@ -229,7 +233,10 @@ def wait_on_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[A
     while not wait([waiting], LOOP_LOOK_SECONDS).done:
         if loop.is_closed():  # it will never run the work that came in its last turn
             raise ClientClosedError(CLOSED)
-    return waiting.result()
+    try:
+        return waiting.result()
+    except CancelledError:  # by the end of the loop
+        raise ClientClosedError(CLOSED) from None
 
 
 class Closable(ABC):

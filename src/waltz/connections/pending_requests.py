@@ -315,7 +315,8 @@ class PendingRequests:
                 else:
                     attempts = partition.attempts[transaction_id]
                     partition.attempts[transaction_id] += 1
-                    delay = min(DATA_RETRY_SECONDS_MAX, DATA_RETRY_SECONDS_MIN * 2.0**attempts)
+                    longest = DATA_RETRY_SECONDS_MIN * 2.0 ** min(attempts, 20)
+                    delay = min(DATA_RETRY_SECONDS_MAX, longest)
                     due_at = now + delay * (0.5 + 0.5 * event.jitter)
                     heapq.heappush(self._again, (due_at, partition_id, transaction_id))
             elif type(message) is HighWaterMarkResponse:

@@ -45,3 +45,12 @@ class Tasks:
         if on_failure is not None:
             logger.error("task_failed", exc_info=error)
             on_failure(error)
+
+
+def ends_caller(error: BaseException) -> bool:
+    """Return whether `error` is to end the running task: it is the task's own cancellation, not
+    that of another task that it has waited for, or an interruption."""
+    if not isinstance(error, asyncio.CancelledError):
+        return not isinstance(error, Exception)
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
 from uuid import UUID
@@ -44,10 +44,18 @@ class Attestation(Protocol):
 class AttestedColumns:
     """Passes on the transactions of one cluster that `attestation` proves."""
 
-    def __init__(self, host: Host, cluster_key: UUID, attestation: Attestation) -> None:
+    def __init__(
+        self,
+        host: Host,
+        cluster_key: UUID,
+        attestation: Attestation,
+        check_open: Callable[[], None],
+    ) -> None:
+        """`check_open` raises what the reader has ended with, once it has."""
         self._host = host
         self._cluster_key = cluster_key
         self._attestation = attestation
+        self._check_open = check_open
         self._one_at_a_time = asyncio.Lock()
 
     async def of(
@@ -83,6 +91,7 @@ class AttestedColumns:
         """Return up to where transactions are covered, once `first` is."""
         while True:
             async with self._one_at_a_time:
+                self._check_open()  # the workers end with the reader
                 covered = await self._host.workers.run_blocking(
                     lambda: self._attestation.covered(self._cluster_key, partition_id)
                 )
@@ -98,6 +107,7 @@ class AttestedColumns:
 
     async def _check(self, partition_id: PartitionId, records: RecordBatch) -> None:
         async with self._one_at_a_time:
+            self._check_open()
             await self._host.workers.run_blocking(
                 lambda: self._attestation.check(self._cluster_key, partition_id, records)
             )

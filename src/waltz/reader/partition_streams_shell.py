@@ -238,12 +238,21 @@ class PartitionStreams:
         if self._free_client_ids:
             cursor.client_id = self._free_client_ids.pop()
             return
+        trouble, pause = "", RECONNECT_SECONDS_MIN
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                cursor.client_id = await self._source.allocate_client_id()
+                while cursor.client_id is None:
+                    self.check_open()
+                    try:
+                        cursor.client_id = await self._source.allocate_client_id()
+                    except UnavailableError as error:  # a coordinator that is away
+                        trouble = f": {error}"
+                        logger.info("no_client_id error=%s", error)
+                        await asyncio.sleep(self._host.random.uniform(pause / 2, pause))
+                        pause = min(2 * pause, RECONNECT_SECONDS_MAX)
         except TimeoutError:
             raise UnavailableError(
-                f"no server gave a client ID in {self._timeout_seconds:g} s"
+                f"no server gave a client ID in {self._timeout_seconds:g} s{trouble}"
             ) from None
 
     async def _feed_from(

@@ -23,7 +23,7 @@ from waltz.connections.discovery_shell import DiscoverySettings, source_for
 from waltz.connections.requests_shell import Requests
 from waltz.connections.retry import Operation, RetryPolicy, RetryReads
 from waltz.connections.retrying_shell import with_retries
-from waltz.connections.tasks_shell import Tasks
+from waltz.connections.tasks_shell import Tasks, ends_caller
 from waltz.errors import (
     ClientClosedError,
     LocalProtocolError,
@@ -100,8 +100,12 @@ class AsyncLogReader:
         `servers` ConnectionFailedError: none of them in time; RemoteProtocolError: not ours."""
         try:
             await self._source.start()
-        except BaseException:
+            self._streams.check_open()  # it may have been closed meanwhile
+        except BaseException as error:
+            was_closed = self._streams.error is not None
             await self.close()
+            if was_closed and not ends_caller(error):
+                self._streams.check_open()  # which may have shown as any other error
             raise
         self._requests = Requests(self._host, self._tasks, NO_CLIENT)
         self._ranges = RangeColumns(
@@ -180,7 +184,8 @@ class AsyncLogReader:
         # Most readers need no proofs.
         from waltz.reader.attested_columns_shell import AttestedColumns
 
-        self._attested = AttestedColumns(self._host, self.cluster_key, attestation)
+        check_open = self._streams.check_open
+        self._attested = AttestedColumns(self._host, self.cluster_key, attestation, check_open)
 
     async def high_water_mark(self, partition_id: int) -> TransactionId:
         """Return the last transaction in the partition's log, -1 for none.

@@ -141,7 +141,8 @@ def simulate(
     replay = replay or (
         f"simulate({getattr(new_application, '__qualname__', new_application)}, seed={seed},"
         f" faults={faults!r}, clients={clients}, partitions={partitions}, storages={storages},"
-        f" servers={servers}, seconds={seconds:g})"
+        f" servers={servers}, seconds={seconds!r}"
+        f"{''.join(f', {name}={value!r}' for name, value in options.items())})"
     )
     collecting = gc.isenabled()
     gc.disable()  # when garbage is found must not depend on what ran before

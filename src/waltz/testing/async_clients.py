@@ -14,11 +14,13 @@ from functools import wraps
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from waltz.client import engine_shell
 from waltz.client.client_options import ClientOptions
 from waltz.client.client_shell import AsyncWaltzClient
 from waltz.client.engine_shell import ClientEngine
 from waltz.cluster.histories import Histories
-from waltz.errors import ClientClosedError
+from waltz.errors import ClientClosedError, LocalProtocolError
+from waltz.reader import reader_shell
 from waltz.reader.reader_shell import AsyncLogReader
 from waltz.reader.transaction_columns import TransactionColumns, WantsData
 from waltz.testing.paced_loop import SharedThread
@@ -33,6 +35,9 @@ class FaceForLoops(Generic[A]):
     To be the first base of a class whose second base is A: that one is never initialized.
     """
 
+    _not_started: str
+    """The text of the error for a call before `start`: that of A."""
+
     def __init__(self, thread: SharedThread, new: Callable[[], A]) -> None:
         """`new` is called on the cluster's loop: what an A is made of belongs there."""
         self._thread = thread
@@ -46,7 +51,9 @@ class FaceForLoops(Generic[A]):
 
     @property
     def _there(self) -> A:
-        assert self._made is not None, "started"
+        """Raises LocalProtocolError: not started."""
+        if self._made is None:
+            raise LocalProtocolError(self._not_started)
         return self._made
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -94,6 +101,8 @@ def _done_there(verb: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., 
 class AsyncTestClient(FaceForLoops[AsyncWaltzClient], AsyncWaltzClient):
     """An `AsyncWaltzClient` for any loop: started by entering it, closed by leaving it."""
 
+    _not_started = engine_shell.NOT_STARTED
+
     def __init__(
         self,
         thread: SharedThread,
@@ -110,6 +119,8 @@ class AsyncTestClient(FaceForLoops[AsyncWaltzClient], AsyncWaltzClient):
 
 class AsyncTestReader(FaceForLoops[AsyncLogReader], AsyncLogReader):
     """An `AsyncLogReader` for any loop."""
+
+    _not_started = reader_shell.NOT_STARTED
 
     @property
     def partition_count(self) -> int:

@@ -75,7 +75,8 @@ def waltz_simulate(request: pytest.FixtureRequest) -> Simulate:
         outcomes = []
         for seed in numbers:
             plan = plans[seed % len(plans)]
-            replay = f"WALTZ_SEED={seed} WALTZ_FAULTS={plan} pytest '{request.node.nodeid}'"
+            test = request.node.nodeid.replace("'", "'\\''")  # as a shell reads it
+            replay = f"WALTZ_SEED={seed} WALTZ_FAULTS={plan} pytest '{test}'"
             outcomes.append(
                 simulate(new_application, seed=seed, faults=plan, replay=replay, **settings)
             )

@@ -143,19 +143,20 @@ def checked_partition(context: TransactionContext, partition_count: int) -> Part
 
 
 def append_result(submission: Submission, error: Exception | None) -> TransactionId | Exception:
-    """Return the result for the caller of a plain append: it has ended, or it is in the log
-    and cannot be applied, for another one before it cannot."""
+    """Return the result for the caller of a plain append: it has ended, or it is in the log and is
+    not applied, for its time is up or another one before it cannot be applied."""
+    if isinstance(error, OperationTimeoutError):
+        return _time_is_up(submission)
     if submission.transaction_id is not None and not isinstance(error, PartitionBlockedError):
         return submission.transaction_id
-    if isinstance(error, OperationTimeoutError):
-        return _time_is_up(submission.context)
     return error or OperationTimeoutError(
         "the context was not appended at its first attempt, and"
         " this client has no threads to retry it"
     )
 
 
-def _time_is_up(context: TransactionContext) -> OperationTimeoutError:
+def _time_is_up(submission: Submission) -> OperationTimeoutError:
+    context = submission.context
     within = f"in {context.timeout_seconds} s"
     if isinstance(context, ManyAppends):
         return OperationTimeoutError(
@@ -165,10 +166,12 @@ def _time_is_up(context: TransactionContext) -> OperationTimeoutError:
     if context.request_id is None:
         return OperationTimeoutError(f"the transaction was not sent {within}: it is not in the log")
     client, generation, partition, number = context.request_id
-    error = OperationTimeoutError(
-        f"the transaction was not applied {within}: whether it is in the log is unknown; ask for"
-        f" the outcome of request {client}:{generation}:{partition}:{number} after transaction"
-        f" {context.executed_at}"
+    found = (
+        "whether it is in the log is unknown; ask for the outcome of request"
+        f" {client}:{generation}:{partition}:{number} after transaction {context.executed_at}"
     )
+    if submission.transaction_id is not None:
+        found = f"it is in the log, as transaction {submission.transaction_id}, and stays there"
+    error = OperationTimeoutError(f"the transaction was not applied {within}: {found}")
     error.request_id, error.executed_at = context.request_id, context.executed_at
     return error

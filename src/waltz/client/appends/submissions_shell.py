@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from waltz.client.appends.gate import Entry
@@ -25,10 +26,11 @@ from waltz.client.applying.calls import (
     tell_exception,
     tell_expiration,
 )
+from waltz.client.bulk import ManyAppends
 from waltz.client.client_options import ClientOptions
 from waltz.client.partitions.client_partition_events import FlushWanted, Submitted
 from waltz.client.partitions.partition_runner_shell import Call, PartitionRunner
-from waltz.client.transaction import TransactionContext
+from waltz.client.transaction import PlainAppend, TransactionContext
 from waltz.connections.tasks_shell import Tasks
 from waltz.errors import (
     ClientClosedError,
@@ -62,16 +64,21 @@ class Telling:
 
     def start(
         self, submission: Submission, tell: Callable[[], None], error: Exception | None
-    ) -> None:
-        """Call `tell` on a worker; the submission ends with `error` then."""
+    ) -> asyncio.Task[None]:
+        """Call `tell` on a worker; the submission ends with `error` then. Return the task, which a
+        caller may stop waiting for."""
         task = self._tasks.start(self._tell(submission, tell, error))
         self._telling[task] = None
         task.add_done_callback(self._telling.pop)
+        return task
 
     async def _tell(
         self, submission: Submission, tell: Callable[[], None], error: Exception | None
     ) -> None:
-        await self._call(tell)
+        if type(submission.context) in (PlainAppend, ManyAppends):
+            tell()  # runs no code of the application: all workers may be in callbacks that hang
+        else:
+            await self._call(tell)
         self._finish(submission, error)
 
     async def all_told(self) -> None:
@@ -174,7 +181,7 @@ class Submissions:
         self._unfinished[submission.number] = submission
         error = self.error or self._given_up.get(submission.partition_id)
         if error is not None:  # closing and giving up look at what was registered before
-            del self._unfinished[submission.number]
+            self._unfinished.pop(submission.number, None)
             raise error
 
     def hand_over(self, submission: Submission) -> None:
@@ -196,7 +203,8 @@ class Submissions:
 
     def withdraw(self, submission: Submission, error: Exception | None) -> None:
         """Forget a submission that was never sent and has been told its end."""
-        self._wake(partial(self.finish, submission, error))
+        with suppress(ClientClosedError):  # with the loop all waiting has ended
+            self._wake(partial(self.finish, submission, error))
 
     def _wake(self, function: Callable[[], None]) -> None:
         """Run `function` on the loop. Raises ClientClosedError: there is none any more."""
@@ -271,9 +279,11 @@ class Submissions:
         submission.cancel_expiration = self._loop.call_later(left, self._expire, submission).cancel
 
     def _expire(self, submission: Submission) -> None:
+        error = OperationTimeoutError("the context was not decided before its time limit")
         if submission.claim_verdict():
-            error = OperationTimeoutError("the context was not decided before its time limit")
             self.telling.start(submission, partial(tell_expiration, submission), error)
+        else:  # it is in the log and being applied, for which only its caller must not wait longer
+            self._let_go(submission, error)
 
     async def end_all(self, error: Exception) -> None:
         """Tell all contexts how they stand: in the log as far as known, else `error` (PM-44).
@@ -307,6 +317,7 @@ class Submissions:
 
         Raises OperationTimeoutError.
         """
+        self._take_handed()  # an interrupted submit may not have woken the loop
         unfinished = self._unfinished.copy()
         flush = _Flush(
             {
@@ -332,13 +343,17 @@ class Submissions:
     def let_go(self, partition_id: PartitionId, error: PartitionBlockedError) -> None:
         """End all waiting for submissions of the partition with `error`; the submissions go on."""
         for submission in list(self._unfinished.values()):
-            on_finished = submission.on_finished
-            if submission.partition_id == partition_id and on_finished is not None:
-                submission.on_finished = None
-                on_finished(submission, error)
+            if submission.partition_id == partition_id:
+                self._let_go(submission, error)
         for flush in self._flushes:
             if partition_id in flush.numbers.values() and not flush.done.done():
                 flush.done.set_exception(error)
+
+    def _let_go(self, submission: Submission, error: Exception) -> None:
+        """End the waiting for a submission with `error`; the submission goes on."""
+        on_finished, submission.on_finished = submission.on_finished, None
+        if on_finished is not None:
+            on_finished(submission, error)
 
 
 def not_active(

@@ -50,10 +50,13 @@ def is_called_by(client: object) -> bool:
 def refuse_inside_callbacks(client: object, verb: str) -> None:
     """Raises LocalProtocolError: the caller is inside a callback of `client`."""
     if _CALLED_BY.get() is client:
-        raise LocalProtocolError(
-            f"{verb} was called inside a callback and would wait for that callback; call it"
-            " elsewhere"
-        )
+        raise inside_callback(verb)
+
+
+def inside_callback(verb: str) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"{verb} was called inside a callback and would wait for that callback; call it elsewhere"
+    )
 
 
 def calls_nothing(callbacks: WaltzClientCallbacks, own: Mapping[TransactionId, Submission]) -> bool:
@@ -351,8 +354,11 @@ def tell_lock_failure(submission: Submission) -> None:
 def execute_again(submission: Submission) -> Exception | bool:
     """Execute a failed context again. Return True to send it, False if it has ended.
 
-    An exception of `execute` has been passed to the context and is returned (PM-09, PM-40).
+    An exception of `execute` has been passed to the context and is returned (PM-09, PM-40). One
+    that has been told its end while it waited for this thread is called no more.
     """
+    if not submission.undecided:
+        return True  # the call that told it ends it, and what has ended is not sent
     tell_lock_failure(submission)
     try:
         if submission.execute(submission.runner.application.high_water_mark):

@@ -247,10 +247,12 @@ class KeyedContext(TransactionContext):
         if not self.execute_once(builder):
             return False
         values, data = opened(builder.data)
-        mine = {KEY_FIELD: self._key_hash}
+        mine = {KEY_FIELD: self._key_hash}  # first: what is too long is left out at the end
         if self._content_hash is not None:
             mine[CONTENT_FIELD] = self._content_hash
-        builder.set_data(enclosed({**mine, **values}, data))
+        # A transaction that is passed on as it came has the key of another one.
+        others = {name: values[name] for name in values if name not in (KEY_FIELD, CONTENT_FIELD)}
+        builder.set_data(enclosed({**mine, **others}, data))
         lock = PartitionLocalLock(LOCK_NAME, _lock_number(self._key_hash))
         builder.set_write_locks([*builder.checked.get("write", ()), lock])
         return True

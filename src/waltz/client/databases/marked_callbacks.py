@@ -220,13 +220,14 @@ class MarkedCallbacks(MarkedDatabase, WaltzClientCallbacks):
     def park(self, transaction: Transaction, error: Exception) -> None:
         """Move the mark past `transaction`, which `apply` cannot apply, and keep it in a table.
 
-        Raises PostponedError: the database failed.
+        Raises PostponedError: the database failed. LocalProtocolError: it was set back, and has not
+        kept the transaction. HistoryChangedError: it belongs to another log by now.
         """
         _ = transaction.data  # fetched here, so that the database transaction does not wait for it
         partition_id = transaction.partition_id
         with self._retrying(self._progress_of(partition_id)):
             self._keep_apart(transaction, one_line(error))
-            self._read_mark(partition_id)  # also if another process was faster
+        self._read_again(partition_id, transaction.transaction_id)  # another one may be faster
 
     def choose_prefetch(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
         """Return the transactions that this process is about to apply, if it is its turn.

@@ -303,6 +303,8 @@ class Application:
             return
         self._services.finish([own[each] for each in own if each <= last])
         self._waiting.tell_applied(last)
+        if self.blocked is not None and self.blocked.transaction_id <= last:
+            self.blocked = None  # parked, or applied by another process
         left = transactions.after(last)
         delay = self._fail(left, error, is_alone=outcome.is_alone)
         self._prepared = left if len(left) else None
