@@ -130,6 +130,15 @@ def test_a_coordinator_that_does_not_answer_is_a_problem_with_its_age() -> None:
         assert lost == [None if contact.age_seconds is None else problem is not None]
 
 
+def test_a_server_that_is_not_registered_is_not_well() -> None:
+    """It waits for partitions that nobody gives it."""
+    state = replace(server(), is_registered=False)
+    assert not state.is_healthy
+    assert "not registered with the coordinator" in server_health_json(state)["problems"][0]
+    starting = replace(state, stage=ServerStage.STARTING)
+    assert server_health_json(starting)["problems"] == ["the server is starting"]
+
+
 def test_tools_are_told_what_is_known_and_how_old_it_is() -> None:
     well, silent = told_reports([WELL, replace(SILENT, partition_id=PartitionId(1))])
     assert (well.writable, silent.writable) == (1, -1)

@@ -20,6 +20,7 @@ from waltz.cluster.cluster_shell import (
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection, Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX, WRITE_BUFFER_BYTES_HIGH
+from waltz.machine_shell import run as run_machine
 from waltz.server.server_shell import Server, ServerConfig
 from waltz.sim.judges.run_trace import RunTrace
 from waltz.sim.loop import SimulatedLoop
@@ -508,6 +509,12 @@ def test_stopping_decides_what_was_taken_and_leaves_the_cluster() -> None:
     play(scene)
 
 
+def kept_tasks() -> int:
+    """The number of tasks that run the machines of servers for as long as these live."""
+    coroutines = [task.get_coro() for task in asyncio.all_tasks()]
+    return sum(getattr(each, "__qualname__", "") == run_machine.__qualname__ for each in coroutines)
+
+
 def test_port_in_use_is_refused() -> None:
     """SV-32."""
 
@@ -516,8 +523,10 @@ def test_port_in_use_is_refused() -> None:
         first = await host.network.listen(
             Address("client", 7000), lambda connection: asyncio.sleep(0)
         )
+        known = kept_tasks()
         with pytest.raises(ConfigurationError, match="7000"):
             await Server(host, ServerConfig(Address("client", 7000))).start()
+        assert kept_tasks() == known, "nothing is left behind"
         await first.close()
 
     play(scene, seeds=1)

@@ -85,9 +85,9 @@ class World:
         self.scrubber.finish(found, result, partition, self.now)
 
     def run_pass(self) -> list[tuple[int, int]]:
+        """Run the pass that is under way, or else the next one, to its end."""
         self.read.clear()
-        passes = self.scrubber.counters.passes
-        while self.scrubber.counters.passes == passes:
+        while not self.read or self.scrubber.positions():
             self.step()
         return list(self.read)
 
@@ -223,6 +223,20 @@ def test_a_turn_that_cannot_be_read_ends_its_partitions_part_and_costs_its_budge
     one.scrubber.give_up(failed, one.now)
     assert one.scrubber.next_turn(one.now + TURN / RATE / 2, one.targets) is None
     assert one.run_pass() == [(1, 0)]
+
+
+def test_a_pass_is_complete_only_if_every_assigned_partition_was_read() -> None:
+    """An alert fires if no pass was completed for days."""
+    one = world(30, 10)
+    for is_assigned, passes in ((True, 0), (False, 1), (True, 1)):
+        while (failed := one.scrubber.next_turn(one.now, one.targets)) is None:
+            one.now = one.scrubber.deadline
+        one.scrubber.give_up(failed, one.now, is_assigned=is_assigned)
+        one.run_pass()
+        assert one.scrubber.counters.passes == passes
+        assert (one.scrubber.counters.last_pass_seconds is None) is (passes == 0)
+    one.run_pass()
+    assert one.scrubber.counters.passes == 2
 
 
 def test_a_turn_without_progress_ends_its_partition() -> None:

@@ -18,6 +18,7 @@ from waltz.sim.simulated_disk import DiskOperation, Fault, SimulatedDisk, fail_n
 from waltz.storage.directory.reserve import RESERVE_NAME
 from waltz.storage.directory.space import SPACE_HOLD_SECONDS, FreeMinimum
 from waltz.storage.log.checked_records import ScrubStep
+from waltz.storage.storage_metrics import metrics_json
 from waltz.storage.upkeep_shell import SPACE_READING_SECONDS
 from waltz.types import SessionId, TransactionId
 from waltz.wire.admin_protocol import PartitionAssignmentRequest, PartitionAvailableRequest
@@ -239,9 +240,66 @@ def test_a_disk_that_does_not_tell_its_room_is_told_once(
             patch.setattr(disk, "space", fail)
             await asyncio.sleep(5 * A_LOOK)
             await peer.succeed(append(0, 1))
+            state = world.node.state()
+            assert not state.is_healthy
+            assert "free space of /storage cannot be read" in state.problems()[0]
+            assert "statvfs fails" in state.problems()[0]
+            node = metrics_json(state)["node"]
+            assert node["disk_free_bytes"] is node["disk_bytes"] is None
+        await asyncio.sleep(A_LOOK)
+        state = world.node.state()
+        assert state.is_healthy
+        assert metrics_json(state)["node"]["disk_bytes"] == ROOM
 
     run_node(test, disk, disk_free_minimum=MINIMUM)
     assert caplog.text.count("space_unknown") == 1
+
+
+def test_a_disk_that_hangs_is_told_though_nobody_asks_the_partitions_for_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(world: World) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(world.node._host.workers, "_hindrance_seconds", lambda: 60.0)
+            await asyncio.sleep(30.0)
+            state = world.node.state()
+            assert not state.is_healthy
+            assert "has not told its free space for" in state.problems()[0]
+        await asyncio.sleep(60.0)
+        assert world.node.state().is_healthy
+
+    run_node(test, disk_of(), disk_free_minimum=MINIMUM)
+
+
+def test_a_reserve_that_a_quota_refuses_is_told_once_and_named_to_those_who_append(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The file system shows room, so that no amount of free space would end the refusals."""
+    disk = disk_of()
+
+    def refuse(operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.PREALLOCATE and path.endswith(RESERVE_NAME):
+            raise OSError(errno.EDQUOT, "quota exceeded", path)
+
+    async def test(world: World) -> None:
+        peer = await world.data_peer()
+        leave_free(disk, 0)
+        await asyncio.sleep(A_LOOK)
+        disk.fault = refuse
+        leave_free(disk, 200 * MIB)
+        await asyncio.sleep(20 * A_LOOK)
+        text = await peer.refusal(append(0, 1))
+        assert "reserve of 16.0 MiB cannot be taken: [Errno 122] quota exceeded" in text
+        assert "are free" not in text
+        disk.fault = None
+        await asyncio.sleep(A_LOOK)
+        await peer.succeed(append(0, 1))
+        leave_free(disk, 0)
+        await asyncio.sleep(A_LOOK)
+        assert "are free" in await peer.refusal(append(1, 1))
+
+    run_node(test, disk, disk_free_minimum=MINIMUM)
+    assert caplog.text.count("reserve_failed") == 1
 
 
 def test_many_partitions_together_stop_at_the_minimum() -> None:

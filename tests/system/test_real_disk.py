@@ -16,6 +16,7 @@ import pytest
 
 from waltz.errors import DirectoryInUseError
 from waltz.system import real_disk as disk_module
+from waltz.system.embedded_server import load_tree
 from waltz.system.real_disk import RealDisk, owner_only, tell_of_open_files
 
 
@@ -50,6 +51,21 @@ def test_short_reads_and_writes_are_finished(
     monkeypatch.setattr(os, "pwrite", lambda f, data, at: 0)
     with pytest.raises(OSError, match="nothing was written"):
         file.write_at(0, b"x")
+
+
+def test_a_path_that_cannot_be_looked_at_is_not_taken_to_be_absent(tmp_path: Path) -> None:
+    """A coordinator would begin with an empty tree, a replica would forget its promises."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    disk = RealDisk()
+    assert disk.exists(str(tmp_path / "file"))
+    assert disk.exists(str(tmp_path / "loop"))
+    assert not disk.exists(str(tmp_path / "none"))
+    assert not disk.exists(str(tmp_path / "file" / "none"))
+    with pytest.raises(OSError, match="symbolic links"):
+        disk.exists(str(tmp_path / "loop" / "file"))
+    with pytest.raises(OSError, match="symbolic links"):
+        load_tree(disk, str(tmp_path / "loop" / "tree"))
 
 
 def test_create_and_open_insist_on_what_is_there(tmp_path: Path) -> None:

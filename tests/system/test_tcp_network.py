@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import cast
 import pytest
 
 from tests.system.conftest import Run
+from tests.system.test_workers import NO_STACK
 from tests.test_peer_log import StillLoop
 from waltz.errors import ConfigurationError, ConnectionFailedError
 from waltz.host import Connection
@@ -436,6 +438,29 @@ def test_a_name_that_cannot_be_resolved_is_named(run: Run, network: RealNetwork)
             with pytest.raises(ConnectionFailedError) as raised:
                 await network.resolve(Address(host, 6000))
             assert repr(host) in str(raised.value)
+
+    run(story())
+
+
+def test_a_name_that_no_thread_resolves_is_a_connection_that_failed(
+    run: Run, network: RealNetwork
+) -> None:
+    """Any other error would end those who try again for ever."""
+
+    async def story() -> None:
+        listener, ours, _ = await pair(network)
+        address = Address("localhost", listener.address.port)
+        before = threading.stack_size(NO_STACK)
+        try:
+            with pytest.raises(ConnectionFailedError, match="new thread"):
+                await network.resolve(address)
+            with contextlib.suppress(ConnectionFailedError):  # uvloop has threads of its own
+                (await network.connect(address)).close()
+        finally:
+            threading.stack_size(before)
+        (await network.connect(address)).close()
+        ours.close()
+        await listener.close()
 
     run(story())
 

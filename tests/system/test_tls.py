@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,6 +143,36 @@ def test_files_that_vanish_leave_what_was_read_and_are_taken_when_they_return(
     os.utime(path, (1, 1))
     tls.accepted()
     assert caplog.text.count("tls_files_read_again") == 1
+
+
+def test_files_that_could_not_be_opened_are_tried_again_though_they_look_the_same(
+    tls_files: TlsFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever gives the process the right to read a file changes nothing in it."""
+    monkeypatch.setattr(tls_module, "TLS_LOOK_SECONDS", 0.0)
+    caplog.set_level("INFO", "waltz.system.tls")
+    settings = tls_files.peer()
+    tls = Tls(settings)
+    os.utime(str(settings.certificate), (1, 1))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        for _ in range(2):
+            tls.accepted()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caplog.text.count("tls_files_not_taken") == 1
+    for _ in range(2):
+        tls.accepted()
+    assert caplog.text.count("tls_files_read_again") == 1
+
+
+def test_a_certificate_is_made_where_nothing_can_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A container may have a root that is read only."""
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/no/such/directory")
+    Tls(TlsSettings()).accepted()
 
 
 def test_who_only_connects_makes_no_certificate(tls_files: TlsFiles) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_the_file_is_read_again_and_a_fault_leaves_what_was_read(
     assert names() == [None, "new"]
     assert f"tokens_read_again path={path} names=new" in caplog.text
     assert OTHER not in caplog.text
+
+
+def test_a_file_that_could_not_be_opened_is_tried_again_though_it_looks_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever gives the process the right to read the file changes nothing in it."""
+    monkeypatch.setattr(token_module, "TOKENS_LOOK_SECONDS", 0.0)
+    path = tmp_path / "tokens.yaml"
+    write(path, line_of("old", TOKEN))
+    file = TokenFile(str(path))
+    write(path, line_of("new", OTHER))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert [file.name_of(TOKEN), file.name_of(TOKEN)] == ["old", "old"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert caplog.text.count("tokens_not_taken") == 1
+    assert [file.name_of(TOKEN), file.name_of(OTHER)] == [None, "new"]
 
 
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ import asyncio
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 
 import pytest
 
 from waltz.system.workers import RealWorkers
+
+NO_STACK = 2**47
+"""Bytes of a stack for which no system has room, so that no thread starts."""
 
 
 @pytest.mark.parametrize("daemon", [False, True])
@@ -37,6 +41,50 @@ def test_what_a_call_raises_reaches_its_caller(daemon: bool) -> None:
         workers = RealWorkers(1, daemon=daemon)
         with pytest.raises(OSError, match="disk"):
             await workers.run_blocking(fail)
+        workers.close()
+
+    asyncio.run(story())
+
+
+def test_workers_that_were_never_asked_for_anything_leave_nothing_behind() -> None:
+    """A long-lived application makes some for each client that it opens."""
+    workers = RealWorkers()
+    kept = weakref.ref(workers)
+    del workers
+    assert kept() is None
+
+
+def test_a_call_for_which_the_system_gives_no_thread_waits_for_another_one() -> None:
+    """It would be lost, and a storage node's partition with it."""
+
+    async def story() -> None:
+        workers, released = RealWorkers(), threading.Event()
+        blocked = asyncio.ensure_future(workers.run_blocking(released.wait))
+        await asyncio.sleep(0)
+        before = threading.stack_size(NO_STACK)
+        try:
+            waiting = asyncio.ensure_future(workers.run_blocking(threading.get_ident))
+            await asyncio.sleep(0)
+        finally:
+            threading.stack_size(before)
+        released.set()
+        assert await blocked
+        assert await waiting
+        workers.close()
+
+    asyncio.run(story())
+
+
+def test_the_first_thread_that_the_system_does_not_give_is_told_to_the_caller() -> None:
+    async def story() -> None:
+        workers = RealWorkers()
+        before = threading.stack_size(NO_STACK)
+        try:
+            with pytest.raises(RuntimeError, match="new thread"):
+                await workers.run_blocking(threading.get_ident)
+        finally:
+            threading.stack_size(before)
+        assert await workers.run_blocking(threading.get_ident)
         workers.close()
 
     asyncio.run(story())

@@ -337,19 +337,16 @@ async def read_membership(coordinator: Coordinator, path: str) -> tuple[Node, Me
 
 async def _follow(host: Host, path: str, look: Callable[[], Awaitable[Node]]) -> None:
     """Call `look` at once and after every change of the node at `path`, for ever."""
-    pause = COORDINATOR_RETRY_SECONDS_MIN
+    pause, logged = COORDINATOR_RETRY_SECONDS_MIN, ""
     while True:
         try:
             seen = await look()
-            pause = COORDINATOR_RETRY_SECONDS_MIN
+            pause, logged = COORDINATOR_RETRY_SECONDS_MIN, ""
             await host.coordinator.changed(path, seen)
-        except (
-            UnavailableError,
-            CoordinationError,
-            ProtocolError,
-            ConfigurationError,
-        ) as error:
-            logger.warning("coordinator_trouble path=%s error=%s", path, error)
+        except (UnavailableError, CoordinationError, ProtocolError, ConfigurationError) as error:
+            if str(error) != logged:  # once per trouble, which may last for days
+                logged = str(error)
+                logger.warning("coordinator_trouble path=%s error=%s", path, error)
             await asyncio.sleep(host.random.uniform(pause / 2, pause))
             pause = min(2 * pause, COORDINATOR_RETRY_SECONDS_MAX)
 
@@ -395,6 +392,8 @@ class ServerMembership:
         """The partitions of the cluster, as far as is known; only grows. It comes from the cluster
         parameters when this server registers, then from assignments, which bring added
         partitions."""
+        self.is_registered = False
+        """Whether the server was among the registered ones at the last look."""
         self._assigned: dict[PartitionId, Generation] = {}
         self._task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -538,7 +537,8 @@ class ServerMembership:
         path = self._paths.server_descriptors
         parent, membership = await read_membership(coordinator, path)
         self.partition_count = max(self.partition_count, membership.assignment.partition_count)
-        if membership.descriptors.get(own.server_id) != own:
+        self.is_registered = membership.descriptors.get(own.server_id) == own
+        if not self.is_registered:
             # Found by content, not by name: a create whose answer was lost may have worked, and a
             # change of preferences may have been cut short.
             async with self._changing:

@@ -191,6 +191,8 @@ class ServerState:
     cache_bytes: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    is_registered: bool = True
+    """Whether the coordinator listed the server at the server's last look."""
     coordinator: CoordinatorContact | None = None
     """None: nobody looks after it."""
     policy: PolicyStanding | None = None
@@ -203,6 +205,11 @@ class ServerState:
     def problems(self) -> list[str]:
         """Those of the server as a whole."""
         found = [] if self.stage is ServerStage.SERVING else [f"the server is {self.stage}"]
+        if not found and not self.is_registered:
+            found.append(
+                "the server is not registered with the coordinator, so that it is given no"
+                " partitions: if this lasts, coordinator_trouble in its log says why"
+            )
         if self.coordinator is not None and (problem := self.coordinator.problem()) is not None:
             found.append(problem)
         return found

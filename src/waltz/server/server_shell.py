@@ -220,7 +220,14 @@ class Server:
         )
         await self._enforcement.start()
         self._directory.start(cluster, params)
-        self._listener = await self.host.network.listen(self._config.address, self._clients.accept)
+        try:
+            self._listener = await self.host.network.listen(
+                self._config.address, self._clients.accept
+            )
+        except BaseException:
+            await self._enforcement.stop()
+            await self._directory.stop()
+            raise
         self._membership = ServerMembership(
             self.host,
             self._config.advertised or self.address,
@@ -267,6 +274,7 @@ class Server:
             else ServerStage.STARTING,
             server_id=None if membership is None else membership.server_id,
             advertised=str(self._config.advertised or self._config.address),
+            is_registered=membership is None or membership.is_registered,
             preferred_partitions=() if membership is None else membership.preferred_partitions,
             connections=len(clients),
             broken_connections=clients.broken_count,

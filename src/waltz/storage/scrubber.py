@@ -102,7 +102,8 @@ class ScrubCounters:
     """Ranges found so far, whether or not they were repaired since."""
     indexes_healed: int = 0
     passes: int = 0
-    """Completed passes over all partitions."""
+    """Completed passes over all partitions; a pass in which a partition could not be read is
+    none."""
     last_pass_seconds: float | None = None
 
 
@@ -133,6 +134,8 @@ class Scrubber:
         self._next_pass_at = self.deadline
         self._pass_started_at: float | None = None
         """The time at which the current pass over all partitions began."""
+        self._is_incomplete = False
+        """Whether a partition could not be read in the current pass."""
         self._waiting: deque[PartitionId] = deque()
         self._positions: dict[PartitionId, _Position] = {}
         self._known_damage: set[PartitionId] = set()
@@ -200,8 +203,10 @@ class Scrubber:
             self._known_damage.add(done.partition_id)
         self._end(done.partition_id, now)
 
-    def give_up(self, failed: ScrubTurn, now: float) -> None:
-        """Note that nothing could be read; the rest of the partition is left to the next pass."""
+    def give_up(self, failed: ScrubTurn, now: float, *, is_assigned: bool = True) -> None:
+        """Note that nothing could be read; the rest of the partition is left to the next pass. A
+        partition that is not assigned any more has nothing to be read."""
+        self._is_incomplete |= is_assigned
         self._pay(failed.bytes_max / self._bytes_per_second, now)
         self._end(failed.partition_id, now)
 
@@ -222,8 +227,9 @@ class Scrubber:
         del self._positions[partition_id]
         if self._positions or self._pass_started_at is None:
             return
-        self.counters.passes += 1
-        self.counters.last_pass_seconds = now - self._pass_started_at
+        if not self._is_incomplete:
+            self.counters.passes += 1
+            self.counters.last_pass_seconds = now - self._pass_started_at
         self._pass_started_at = None
         self._next_pass_at = now + self._interval_seconds
 
@@ -233,6 +239,7 @@ class Scrubber:
         self._known_damage &= damaged
         if now >= self._next_pass_at and targets:
             self._pass_started_at = now
+            self._is_incomplete = False
             self._wait_for([*sorted(damaged), *sorted(targets.keys() - damaged)])
         else:
             self._wait_for(sorted(damaged - self._known_damage))

@@ -115,6 +115,8 @@ class NodeState:
     """Assigned partitions, by ID."""
     space: SpaceGuard | None
     """None before the first look at the disk."""
+    space_look_seconds: float = 0.0
+    """The age of the look at the free space that is under way; 0 if none is."""
     scrub: ScrubCounters
     """Zeros where records are not scrubbed."""
     policy: PolicyStanding | None = None
@@ -127,6 +129,16 @@ class NodeState:
         found = [] if self.stage is NodeStage.SERVING else [f"the node is {self.stage}"]
         if self.space is not None and self.space.state is SpaceState.SHORT:
             found.append(self.space.refusal())
+        if self.space is not None and self.space.trouble is not None:
+            found.append(
+                f"the free space of {self.directory} cannot be read, so nobody knows when appends"
+                f" have to be refused: {self.space.trouble}"
+            )
+        if self.space_look_seconds > DISK_CALL_SECONDS_MAX:
+            found.append(
+                f"the disk of {self.directory} has not told its free space for"
+                f" {self.space_look_seconds:.0f} s"
+            )
         return found
 
     @property
@@ -182,6 +194,7 @@ def partition_state(
 
 UNTRUSTED: Final = "the control file is damaged where it says so"
 NO_LOOK_YET: Final = "the node has not looked at its disk yet"
+CANNOT_LOOK: Final = f"{NO_LOOK_YET}, or cannot read its free space now"
 
 NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     gauge("healthy", "What /health says: 1 for 200, 0 for 503.", lambda n: n.is_healthy),
@@ -190,14 +203,14 @@ NODE_METRICS: Final[Sequence[Metric[NodeState]]] = (
     gauge(
         "disk_free_bytes",
         "Bytes free on the directory's file system, less those that are being written.",
-        lambda n: None if n.space is None else n.space.free_bytes,
-        absent=NO_LOOK_YET,
+        lambda n: None if n.space is None or n.space.trouble else n.space.free_bytes,
+        absent=CANNOT_LOOK,
     ),
     gauge(
         "disk_bytes",
         "Size of the directory's file system.",
-        lambda n: None if n.space is None else n.space.total_bytes,
-        absent=NO_LOOK_YET,
+        lambda n: None if n.space is None or n.space.trouble else n.space.total_bytes,
+        absent=CANNOT_LOOK,
     ),
     gauge(
         "disk_free_minimum_bytes",

@@ -151,6 +151,7 @@ class StorageNode:
             partition_count=self.partition_count,
             partitions=tuple(state for state in states if state is not None),
             space=None if self._upkeep is None else self._upkeep.space,
+            space_look_seconds=0.0 if self._upkeep is None else self._upkeep.look_seconds,
             scrub=ScrubCounters() if scrubber is None else scrubber.counters,
             policy=self._gate.standing(),
             audit=self._audit.standing(),

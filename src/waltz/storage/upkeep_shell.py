@@ -65,8 +65,8 @@ class Upkeep:
         self._reserve = Reserve(host.disk, directory)
         self._stopped = asyncio.Event()
         self._is_needed = asyncio.Event()
-        self._is_unknown = False
-        """Whether the last reading of the free space failed."""
+        self._look_began: float | None = None
+        """The time at which the reading of the free space that is under way began."""
         self._shown: SpaceState | None = None
         """The state that was logged last."""
         self._shown_damage: dict[PartitionId, frozenset[DamagedRange]] = {}
@@ -90,6 +90,12 @@ class Upkeep:
         self._stopped.set()
         self._is_needed.set()
 
+    @property
+    def look_seconds(self) -> float:
+        """The age of the reading of the free space that is under way; 0 if none is."""
+        began = self._look_began
+        return 0.0 if began is None else self._host.clock.now() - began
+
     def look_soon(self) -> None:
         """Read the free space at once: a writer has closed."""
         self._is_needed.set()
@@ -107,13 +113,15 @@ class Upkeep:
             ]
             if lacking:
                 self.space.meet_full(self._host.clock.now())
+            self._look_began = self._host.clock.now()
             try:
                 await self._host.workers.run_blocking(self._look)
-                self._is_unknown = False
+                self.space.trouble = None
             except OSError as error:
-                if not self._is_unknown:
+                if self.space.trouble is None:
                     log.error("space_unknown directory=%s error=%s", self._directory, error)
-                self._is_unknown = True
+                self.space.trouble = str(error)
+            self._look_began = None
             for queue in lacking:
                 await self._reopen(queue)
 
@@ -121,6 +129,7 @@ class Upkeep:
         """Read the free space, and take or release the reserve accordingly. Raises OSError."""
         self._read_space()
         wanted = self.space.reserve_wanted(held=self._reserve.is_held)
+        trouble = None
         if wanted != self._reserve.is_held:
             try:
                 if wanted:
@@ -128,8 +137,11 @@ class Upkeep:
                 else:
                     self._reserve.give_back()
             except OSError as error:
-                log.warning("reserve_failed directory=%s error=%s", self._directory, error)
+                trouble = str(error)
+                if trouble != self.space.reserve_trouble:
+                    log.warning("reserve_failed directory=%s error=%s", self._directory, error)
             self._read_space()
+        self.space.reserve_trouble = trouble
         self._show_state()
 
     def _read_space(self) -> None:
@@ -191,7 +203,9 @@ class Upkeep:
         queue = self._queues[turn.partition_id]
         try:
             result = await queue.command(partial(self._read_again, queue, turn))
-        except (NotFoundError, UnavailableError):
+        except NotFoundError:
+            scrubber.give_up(turn, self._host.clock.now(), is_assigned=False)
+        except UnavailableError:
             scrubber.give_up(turn, self._host.clock.now())
         except REFUSALS as error:
             log.warning("scrub_failed partition=%d error=%s", turn.partition_id, error)

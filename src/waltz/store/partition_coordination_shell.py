@@ -132,15 +132,20 @@ class PartitionCoordination:
     async def follow_assignment(self) -> None:
         """Tell the assignment, and each further one, for ever."""
         pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+        logged: str | None = None
         while True:
             try:
                 node, assigned = await self._read_assignment()
                 self._put(ReplicasAssigned(assigned))
-                pause_seconds = COORDINATOR_RETRY_SECONDS_MIN
+                pause_seconds, logged = COORDINATOR_RETRY_SECONDS_MIN, None
                 await self._host.coordinator.changed(self._paths.replica_assignments, node)
             except (UnavailableError, CoordinationError, ProtocolError) as error:
-                log.warning(
-                    "assignment_unreadable partition=%d error=%s", self._partition_id, error
-                )
+                # Once per trouble: a server may have thousands of partitions, and lack the
+                # coordinator for days.
+                if str(error) != logged:
+                    logged = str(error)
+                    log.warning(
+                        "assignment_unreadable partition=%d error=%s", self._partition_id, error
+                    )
                 await pause(self._host, pause_seconds)
                 pause_seconds = min(2 * pause_seconds, COORDINATOR_RETRY_SECONDS_MAX)

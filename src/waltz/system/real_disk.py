@@ -168,7 +168,13 @@ class RealDisk:
         return RealFile(descriptor, path).close
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        # Not `lexists`, for which a path that cannot be looked at is not there: what is there would
+        # be made anew.
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        return True
 
     def list_directory(self, path: str) -> Sequence[str]:
         return sorted(os.listdir(path))

@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 
 NOT_CONFIGURED = TlsSettings()
 
+FAILURES: Final = (OSError, UnicodeError, OverflowError)
+"""Errors of the system's calls about addresses."""
+
 
 class TcpListener:
     """Implements `host.Listener`."""
@@ -297,7 +300,7 @@ class RealNetwork:
             raise ConnectionFailedError(
                 f"{address.host!r} was not resolved in {RESOLVE_SECONDS_MAX:g} s"
             ) from error
-        except (OSError, UnicodeError, OverflowError) as error:
+        except (*FAILURES, RuntimeError) as error:  # no thread can be started
             raise ConnectionFailedError(
                 f"{address.host!r} cannot be resolved: {_reason(error)}"
             ) from error
@@ -342,7 +345,7 @@ class RealNetwork:
             raise ConnectionFailedError(
                 f"no connection to {address}: no answer in {CONNECT_SECONDS_MAX:g} s"
             ) from error
-        except (OSError, UnicodeError, OverflowError) as error:
+        except (*FAILURES, RuntimeError) as error:  # the loop resolves names in threads, too
             raise ConnectionFailedError(f"no connection to {address}: {_reason(error)}") from error
         if trouble:
             raise ConnectionFailedError(f"no connection to {address}: {trouble}")

@@ -5,6 +5,7 @@ Owns the files, the rule which peers may speak plain, and the texts of errors. K
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import ssl
@@ -66,6 +67,8 @@ class Tls:
             _check_token(settings)
         self._stamp = _stamp(settings)
         self._contexts = load(settings) if settings.files else None
+        self._trouble = ""
+        """Why the files could not be used at the last look; empty: they could."""
         self._looked = time.monotonic()
         if judges_peers and settings.files and settings.authorities is None:
             log.warning(
@@ -114,14 +117,19 @@ class Tls:
 
     def _reload(self) -> None:
         stamp = _stamp(self.settings)
-        if stamp == self._stamp:
+        # After trouble the files are tried again though they look the same: who may read them may
+        # have changed, or this process may have had no descriptor left.
+        if stamp == self._stamp and not self._trouble:
             return
         self._stamp = stamp
         try:
             self._contexts = load(self.settings)
         except ConfigurationError as error:
-            log.error("tls_files_not_taken error=%s; the ones read before stay in force", error)
+            if str(error) != self._trouble:
+                log.error("tls_files_not_taken error=%s; the ones read before stay in force", error)
+            self._trouble = str(error)
         else:
+            self._trouble = ""
             log.info("tls_files_read_again files=%s", ",".join(self.settings.files))
 
 
@@ -219,6 +227,8 @@ def _load_authorities(path: str, *contexts: ssl.SSLContext) -> None:
         raise ConfigurationError(
             f"{path} holds no certificate of a CA that can be read: {error.reason}"
         ) from error
+    except OSError as error:  # it was there a moment ago
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _load_certificate(settings: TlsSettings, path: str, context: ssl.SSLContext) -> None:
@@ -237,13 +247,22 @@ def _load_certificate(settings: TlsSettings, path: str, context: ssl.SSLContext)
         else:
             wrong = f"{path} holds no certificate, or {key} no private key that its password opens"
         raise ConfigurationError(f"{wrong} ({error.reason or 'no PEM'})") from error
+    except OSError as error:  # both files were there a moment ago
+        raise ConfigurationError(f"cannot read {path} or {key}: {error.strerror}") from error
 
 
 def _load_self_signed(context: ssl.SSLContext) -> None:
     from waltz.system.certificates import self_signed_pair
 
     pair = self_signed_pair()
-    # The standard library reads certificates from files only; this file is deleted at once.
+    # The standard library reads certificates from files only. One in memory needs no directory
+    # that can be written; elsewhere than on Linux, or without /proc, a file is deleted at once.
+    with contextlib.suppress(AttributeError, OSError):
+        with open(os.memfd_create("certificate"), "wb") as held:
+            held.write(pair.certificate + pair.key)
+            held.flush()
+            context.load_cert_chain(f"/proc/self/fd/{held.fileno()}")
+        return
     with tempfile.NamedTemporaryFile() as file:
         file.write(pair.certificate + pair.key)
         file.flush()

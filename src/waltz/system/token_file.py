@@ -25,6 +25,8 @@ class TokenFile:
         self._path = path
         self._stamp = _stamp(path)
         self._tokens = read_tokens(path)
+        self._trouble = ""
+        """Why the file could not be used at the last look; empty: it could."""
         self._looked = time.monotonic()
 
     def name_of(self, token: str) -> str | None:
@@ -36,14 +38,19 @@ class TokenFile:
 
     def _reload(self) -> None:
         stamp = _stamp(self._path)
-        if stamp == self._stamp:
+        # After trouble the file is tried again though it looks the same: who may read it may have
+        # changed, or this process may have had no descriptor left.
+        if stamp == self._stamp and not self._trouble:
             return
         self._stamp = stamp
         try:
             self._tokens = read_tokens(self._path)
         except ConfigurationError as error:
-            log.error("tokens_not_taken error=%s; the ones read before stay in force", error)
+            if str(error) != self._trouble:
+                log.error("tokens_not_taken error=%s; the ones read before stay in force", error)
+            self._trouble = str(error)
         else:
+            self._trouble = ""
             log.info("tokens_read_again path=%s names=%s", self._path, ",".join(self._tokens.names))
 
 

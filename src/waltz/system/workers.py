@@ -23,8 +23,9 @@ _Calls: TypeAlias = "SimpleQueue[_Call | None]"
 class RealWorkers:
     """Implements `host.Workers`.
 
-    Threads start when they are needed; calls beyond `threads_max` wait. A cancelled caller stops
-    waiting; its function still runs to the end if it has begun.
+    Threads start when they are needed; calls beyond `threads_max`, or beyond what the system lets
+    the process have, wait. A cancelled caller stops waiting; its function still runs to the end if
+    it has begun.
     """
 
     # An executor makes a future and a lock of its own for each call and couples them with the
@@ -48,20 +49,17 @@ class RealWorkers:
         self._threads: list[threading.Thread] = []
         self._changing = threading.Lock()
         self._closed = False
-        if not daemon:
-            atexit.register(self._finish)
+        self._daemon = daemon
 
     def start(self, function: Callable[[], Callable[[], object]]) -> None:
         """Run `function` in a thread, then what it returns on the running loop, unless that is gone
-        by then. Raises RuntimeError: closed."""
+        by then. Raises RuntimeError: closed, or the system gives not even the first thread."""
         call = function, asyncio.get_running_loop(), copy_context()
         with self._changing:
             if self._closed:
                 raise RuntimeError("the workers are closed; no call can be handed to them")
             if not self._idle:
-                if len(self._threads) < self._threads_max:
-                    self._start_thread(call)
-                else:
+                if len(self._threads) >= self._threads_max or not self._has_started(call):
                     self._waiting.append(call)
                 return
             calls = self._idle.pop()
@@ -92,6 +90,17 @@ class RealWorkers:
         for thread in self._threads:
             thread.join()
 
+    def _has_started(self, call: _Call) -> bool:
+        """Start a thread that begins with `call`; return False if the system gives no more threads
+        now, but there are others, which will come to it."""
+        try:
+            self._start_thread(call)
+        except RuntimeError:
+            if not self._threads:
+                raise
+            return False
+        return True
+
     def _start_thread(self, call: _Call) -> None:
         calls: _Calls = SimpleQueue()
         calls.put(call)
@@ -99,6 +108,8 @@ class RealWorkers:
         # Daemons: the interpreter would wait for other threads before anything tells them to end.
         thread = threading.Thread(target=self._run, args=(calls,), name=name, daemon=True)
         thread.start()
+        if not self._threads and not self._daemon:
+            atexit.register(self._finish)
         self._threads.append(thread)
 
     def _run(self, calls: _Calls) -> None:

@@ -89,7 +89,13 @@ class MarkKeeper:
                 continue
             wanted = self._keeping.take(now)
             assert wanted is not None, "due"
-            if not await self._write(wanted):
+            try:
+                is_kept = await self._write(wanted)
+            except asyncio.CancelledError:
+                # It may have been cut short; `stop` writes it.
+                self._keeping.put_back(*wanted, self._host.clock.now())
+                raise
+            if not is_kept:
                 self._keeping.put_back(*wanted, self._host.clock.now())
             await asyncio.sleep(WRITE_PAUSE_SECONDS)
 

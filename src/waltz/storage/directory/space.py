@@ -132,6 +132,12 @@ class SpaceGuard:
         self.minimum_bytes = minimum.of(space.total_bytes)
         """The bytes that have to stay free."""
         self._reading = _Reading(space, 0)
+        self.trouble: str | None = None
+        """Why the free space could not be read at the last look, so that all figures are older;
+        None: it could."""
+        self.reserve_trouble: str | None = None
+        """Why the reserve cannot be taken although the file system shows room for it; None: it can,
+        or is held, or there is no room."""
         self._has_reserve = False
         self._accounts: tuple[SpaceAccount, ...] = ()
         self._held_until: float | None = None
@@ -165,6 +171,14 @@ class SpaceGuard:
 
     def refusal(self) -> str:
         """Return the answer to appends while the state is short."""
+        if self.reserve_trouble is not None and not self._has_reserve:
+            return (
+                f"no space for appends: the file system of {self._path} shows"
+                f" {size_text(max(0, self.free_bytes))} free of {size_text(self.total_bytes)}, and"
+                f" the node's reserve of {size_text(SPACE_RESERVE_BYTES)} cannot be taken:"
+                f" {self.reserve_trouble}. Is a quota used up? Appends go on by themselves once it"
+                " can be taken"
+            )
         keeps_reserve = self._has_reserve and self.free_bytes >= SPACE_RESERVE_BYTES
         size = self._return_bytes() if keeps_reserve else self._reserve_bytes()
         full = " and a write has just found it full" if self._held_until is not None else ""
