@@ -336,10 +336,12 @@ ALERTS: Final = (
     ),
     Alert(
         "WaltzScrubStopped",
-        "changes(waltz_storage_scrub_passes_total[7d]) == 0",
+        # A restart is no pass, and a node of yesterday has missed none.
+        "increase(waltz_storage_scrub_passes_total[6d]) == 0"
+        " and waltz_storage_scrub_passes_total offset 6d >= 0",
         "1d",
         Severity.WARNING,
-        "{{ $labels.instance }} has not checked its records for a week.",
+        "{{ $labels.instance }} has finished no pass over its records for a week.",
         STORAGE_PAGE,
         "Records are damaged",
     ),

@@ -22,6 +22,11 @@ def test_plain_values_are_read() -> None:
         ("a: 1\nb: 2\na: 3", "key 'a' occurs twice", None),
         ("a: &x 1\nb: *x", "an alias", 1),
         ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor", 0),
+        ("a: 1\nb: [2026-13-45]", "not of the form that it seems to have", 1),
+        ("a: !!int secret", "not of the form that it seems to have", 0),
+        ("a: !!timestamp x", "not of the form that it seems to have", 0),
+        ("a: !!bool x", "not of the form that it seems to have", 0),
+        ("a: " + "9" * 5_000, "not of the form that it seems to have", 0),
     ],
 )
 def test_keys_that_occur_twice_aliases_and_objects_are_refused(

@@ -8,6 +8,7 @@ checked: the question goes to this container itself, and what is asked is whethe
 
 from __future__ import annotations
 
+import http.client
 import os
 import ssl
 import sys
@@ -25,12 +26,16 @@ def fault(url: str) -> str | None:
     unchecked = ssl.create_default_context()
     unchecked.check_hostname = False
     unchecked.verify_mode = ssl.CERT_NONE
+    # A proxy that the container's environment names would answer in the place of the process.
+    asking = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
+    )
     try:
-        with urllib.request.urlopen(url, timeout=SECONDS_MAX, context=unchecked):  # noqa: S310
+        with asking.open(url, timeout=SECONDS_MAX):
             return None
     except urllib.error.HTTPError as error:
         return None if error.code < 500 else f"{url}: {error.code}"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return f"{url}: {error}"
 
 

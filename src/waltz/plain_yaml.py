@@ -26,6 +26,17 @@ class PlainLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
+            # Whatever Python says of it: the 45th of a month, a number of 5,000 digits.
+            raise yaml.MarkedYAMLError(
+                problem="a value is not of the form that it seems to have, such as a date or a"
+                " number; put text in quotes",
+                problem_mark=node.start_mark,
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:

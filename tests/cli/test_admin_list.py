@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from uuid import UUID
+
 import pytest
 
 from tests.cli.operated_cluster import OperatedCluster
+from tests.cli.storage_nodes import run_nodes
+from waltz.cli.admin_list import _holdings, show_holdings
+from waltz.cli.storage_target import Surroundings
+from waltz.cluster.storage_placement import StoragePlacement
+from waltz.cluster.store_params import StoreParams
+from waltz.storage.storage_node_shell import StorageNode
+from waltz.system.real_host import real_host
 
 pytestmark = pytest.mark.processes
 
@@ -36,6 +46,22 @@ def test_a_node_that_does_not_answer_is_a_failure(operated: OperatedCluster) -> 
     as_json = operated.tool("admin storage", "list", "-s", "127.0.0.1:1", "--json")
     assert as_json.code == 1
     assert "no connection to 127.0.0.1:1" in as_json.json[0]["trouble"]
+
+
+def test_a_node_that_refuses_is_not_said_to_be_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A node of another cluster answers, and says no."""
+
+    async def story(node: StorageNode) -> None:
+        other = StoreParams(UUID(int=1), 3)
+        around = Surroundings(other, StoragePlacement(3, {}, {}, {}), {})
+        show_holdings([await _holdings(real_host(None), node.admin_address, around)])
+        said = capsys.readouterr().err
+        assert said.startswith(f"storage node {node.admin_address} refuses: "), said
+        assert "cluster keys differ" in said
+
+    run_nodes(tmp_path, 1, story)
 
 
 def test_what_is_assigned_and_not_taken_is_seen(operated: OperatedCluster) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import waltz
 from tests.clusters import RunningCluster, run_waltz
 
 pytestmark = pytest.mark.processes
@@ -30,6 +31,42 @@ def test_what_is_appended_is_tailed(cluster: RunningCluster) -> None:
     ]
     two = run_waltz("tail", *where, "--from", "3", "--no-follow", "--json")
     assert [json.loads(line)["transaction_id"] for line in two.stdout.splitlines()] == [3, 4]
+
+
+def test_each_line_is_appended_byte_by_byte(cluster: RunningCluster) -> None:
+    """Only a line feed ends a line, and nobody asks which text it is."""
+    where = ("--cluster", cluster.coordinator, "--partition", "0")
+    lines = [b"a\rb\r", b"\xff\x00", b"", b"end"]
+    command = [sys.executable, "-m", "waltz.cli.main", "append", *where]
+    done = subprocess.run(command, input=b"\n".join(lines), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, *others = map(int, done.stdout.split())
+    assert len(others) == 3
+    argument = subprocess.run([*command, b"\xfe"], capture_output=True, check=False)
+    assert int(argument.stdout) == first + 4, argument.stderr
+    with waltz.open_reader(cluster.coordinator) as log:
+        found = [data for run in log.read(0, first, first + 5) for data in run.data]
+    assert found == [*lines, b"\xfe"]
+
+
+def test_an_output_that_nobody_reads_ends_it_with_a_failure(cluster: RunningCluster) -> None:
+    """The lines that are left are not appended."""
+    where = ("--cluster", cluster.coordinator, "--partition", "0")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", "append", *where, "one", "two"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    said = running.stderr.read().decode()
+    running.stderr.close()
+    assert running.wait() == 1
+    assert said.startswith("waltz: nobody reads the output: transaction ")
+    last = run_waltz("tail", *where, "-n", "1", "--no-follow").stdout
+    assert last.endswith("\tone\n")
+    assert f"transaction {last.split()[0]} is appended" in said
 
 
 def test_a_tail_follows_what_comes_later(cluster: RunningCluster) -> None:

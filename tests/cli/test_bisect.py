@@ -95,6 +95,30 @@ def test_a_search_is_resumed_and_not_mixed_up(
     assert "keeps no search" in bisect(cluster, ledger, "--partition", "0", *STATE, *saved).stderr
 
 
+def test_a_place_that_keeps_nothing_is_told_before_the_search(
+    cluster: RunningCluster, ledger: Path, tmp_path: Path
+) -> None:
+    saved = ("--resume", str(tmp_path / "none" / "search"))
+    done = bisect(cluster, ledger, "--partition", "0", *STATE, *saved)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"waltz: the search cannot be kept in {saved[1]}: No such file or directory\n"
+    )
+
+
+def test_what_was_found_is_told_even_if_it_cannot_be_kept(
+    cluster: RunningCluster, ledger: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "search"
+    saved = ("--resume", str(directory))
+    begun = bisect(cluster, ledger, "--partition", "0", *STATE, "--to", "9", *saved)
+    assert begun.returncode == 0, begun.stderr
+    (tmp_path / "search.part").mkdir()  # as a disk that has become full
+    done = bisect(cluster, ledger, "--partition", "0", *STATE, *saved)
+    assert "holds after 29 and fails after transaction 30" in done.stdout
+    assert "cannot be kept" in done.stderr
+
+
 def test_without_a_state_each_transaction_is_tested(cluster: RunningCluster, ledger: Path) -> None:
     every_number = bisect(cluster, ledger, "--partition", "0", "--test", "bank:is_number")
     assert every_number.returncode == 0, every_number.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from waltz.cli.doctor.disk_checks import (
     DiskState,
     disk_findings,
     existing,
+    failure_finding,
     file_system_of,
     kind_finding,
     space_finding,
@@ -24,13 +27,20 @@ MOUNTS = (
     "2 1 8:2 / /data rw - xfs /dev/sdb1 rw\n"
     "3 2 0:9 / /data/my\\040disk rw - tmpfs tmpfs rw\n"
     "4 1 8:3 / /data rw - btrfs /dev/sdc1 rw\n"
+    "5 1 0:9 / /données rw - tmpfs tmpfs rw\n"
     "a line of another kind\n"
 )
 
 
 @pytest.mark.parametrize(
     ("directory", "expected"),
-    [("/var", "ext4"), ("/data/a", "btrfs"), ("/data/my disk/x", "tmpfs"), ("/database", "ext4")],
+    [
+        ("/var", "ext4"),
+        ("/data/a", "btrfs"),
+        ("/data/my disk/x", "tmpfs"),
+        ("/database", "ext4"),
+        ("/données/x", "tmpfs"),
+    ],
 )
 def test_a_directory_lies_on_the_last_mount_at_the_deepest_place(
     directory: str, expected: str
@@ -69,3 +79,27 @@ def test_a_directory_that_is_not_there_yet_is_measured_above_it(tmp_path: Path) 
     assert {*found} == {"disk-kind", "disk-space", "disk-sync"}
     assert f"{SYNCS} writes" in found["disk-sync"].found
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_path_that_is_no_directory_is_wrong_whatever_lies_above_it(tmp_path: Path) -> None:
+    """A node could make no directory there; the one above it says nothing."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for name in ("file", "file/a", "link", "link/a"):
+        (found,) = disk_findings(str(tmp_path / name), FREE_MINIMUM)
+        assert (found.is_well, found.found) == (False, "no directory")
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.EACCES, "this user cannot write files there"),
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EMFILE, "the system refuses it"),
+    ],
+)
+def test_the_cause_of_a_failed_measurement_is_that_of_its_error(number: int, cause: str) -> None:
+    error = OSError(number, os.strerror(number))
+    found = failure_finding("/data", Path("/data"), error)
+    assert (found.is_well, found.cause) == (False, cause)

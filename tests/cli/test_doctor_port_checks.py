@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from waltz.cli.doctor.port_checks import check_port, port_finding
+from waltz.cli.doctor.port_checks import check_port, port_finding, refusal_of
 from waltz.recognition import COORDINATOR, SERVER, STORAGE
 from waltz.types import Address
 
@@ -57,3 +57,11 @@ def test_the_holder_of_a_port_is_recognized() -> None:
 def test_an_address_of_another_machine_is_told_from_one_in_use() -> None:
     found = asyncio.run(check_port("clients", Address("192.0.2.1", 7100), SERVER))
     assert (found.is_well, found.cause) == (False, "no interface has the address")
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "a" * 70])
+def test_a_name_without_an_address_is_not_an_address_of_another_machine(host: str) -> None:
+    refusal = refusal_of(Address(host, 7300))
+    found = port_finding("clients", "a server", refusal, None)
+    assert (found.is_well, found.found) == (False, "no address")
+    assert "does not know the host name" in found.cause

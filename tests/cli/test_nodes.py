@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -100,6 +101,21 @@ def test_a_process_ends_with_its_standard_input_if_it_is_a_child() -> None:
     with process("30", "child") as running:
         said, _ = running.communicate(timeout=60)
         assert (running.returncode, said) == (0, "stopped\n")
+
+
+@pytest.mark.parametrize("given", ["/dev/null", __file__, None])
+def test_input_without_a_process_at_its_other_end_has_ended(given: str | None) -> None:
+    """None: it is closed. Nobody can wait for a file: the system refuses it."""
+    command = [sys.executable, "-c", PROCESS, "30", "child"]
+    redirected = f"<{shlex.quote(given)}" if given else "<&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"exec {shlex.join(command)} {redirected}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["stopped"]), done.stderr
 
 
 def test_a_stop_beyond_its_time_names_what_is_stuck_and_fails() -> None:

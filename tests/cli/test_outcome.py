@@ -26,8 +26,22 @@ def test_what_became_of_an_append_can_be_asked_for_later(cluster: RunningCluster
     assert found.out == appended.out, found.err
     absent = run_tool("outcome", *where, "--json", f"{client}:{generation}:{partition}:999999")
     assert absent.json == {"partition": 0, "transaction_id": None}, absent.err
+    after = ("--after", found.out.strip(), f"{client}:{generation}:{partition}:{number}")
+    said = run_tool("outcome", *where, *after).out
+    assert said == f"not in the log after transaction {found.out.strip()}, and never will be\n"
+    assert run_tool("outcome", *where, "--json", *after).json["after"] == int(found.out)
     wrong = run_tool("outcome", *where, "1:2:3")
     assert "expected client:generation:partition:number" in wrong.err
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_number_that_no_request_has_is_refused(place: int) -> None:
+    """No client is opened for it, and none fails."""
+    numbers = ["1"] * 4
+    numbers[place] = str(2**31)
+    said = run_tool("outcome", "--cluster", "127.0.0.1:1", ":".join(numbers))
+    assert said.code == 2
+    assert "32 bits each" in said.err
 
 
 def read_all(coordinator: str) -> list[waltz.TransactionColumns]:

@@ -20,3 +20,12 @@ def test_without_a_terminal_there_is_no_bar(capsys: pytest.CaptureFixture[str]) 
     with progress_bar("verify", 100) as progress:
         progress(100)
     assert capsys.readouterr() == ("", "")
+
+
+def test_text_in_a_table_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Addresses of IPv6 look like styles and pictures, and a path in brackets like an end."""
+    cells = ("[fd00::1]:7201", "fd00:a:b::1", "cannot read [/data/x]", "[red]")
+    table = new_table("a", "b", "c", "d")
+    table.add_row(*cells)
+    print_table(table)
+    assert capsys.readouterr().out.splitlines()[1].split("  ") == [*cells]

@@ -123,3 +123,9 @@ def test_a_database_that_is_none_of_ours_is_left_alone(tmp_path: Path, run: Run)
         assert isinstance(error, ConfigurationError)
         assert said in str(error)
     assert "--database" in CliRunner().invoke(waltz, ["parked", "list"]).output
+
+
+def test_a_database_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+    said = run("list", url=f"sqlite:///{tmp_path / 'typo.db'}")
+    assert isinstance(said.exception, ConfigurationError)
+    assert [*tmp_path.iterdir()] == []

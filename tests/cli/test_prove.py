@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.attest.test_inclusion import KEY, PROOF, WITNESSES
-from waltz.cli.prove import read_key_text, read_public_key, verify_proof
+from waltz.cli.prove import read_key_text, read_public_key, verify_proof, write_proof
 from waltz.errors import ConfigurationError
 
 LOG_KEY = ("--log-key", str(KEY.public_key))
@@ -60,6 +61,23 @@ def test_a_witness_that_was_named_must_have_cosigned_unless_fewer_will_do(proof:
     arguments = [str(proof), *LOG_KEY, "--witness-key", str(other)]
     assert CliRunner().invoke(verify_proof, arguments).exit_code == 1
     assert CliRunner().invoke(verify_proof, [*arguments, "--witnesses", "0"]).exit_code == 0
+
+
+def test_a_proof_is_written_whole_or_not_at_all(proof: Path) -> None:
+    """What is there may be the only proof; and half of one says that the log is wrong."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = proof.read_text()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as a disk that is full
+    try:
+        for path in (proof, proof.with_name("new")):
+            with pytest.raises(ConfigurationError, match="cannot be written: File too large"):
+                write_proof(path, before * 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*proof.parent.iterdir()] == [proof]
+    assert proof.read_text() == before
+    write_proof(proof, "another")
+    assert proof.read_text() == "another"
 
 
 def test_a_key_is_a_text_or_a_file(tmp_path: Path) -> None:

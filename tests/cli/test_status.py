@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.clusters import RunningCluster, run_tool, wait_until
+from waltz.cli.overview import (
+    ClusterOverview,
+    PartitionOverview,
+    ServerOverview,
+    StorageOverview,
+)
+from waltz.cli.status import show_overview
 
 pytestmark = pytest.mark.processes
 
@@ -34,3 +41,21 @@ def test_people_get_a_table(cluster: RunningCluster) -> None:
     assert "3 of 3" in done.out
     assert "writable" in done.out
     assert "takes no appends" not in done.out
+
+
+def test_addresses_of_ipv6_are_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    node, server = "[fd00:a:b::1]:7201", "[fd00:a:b::2]:7300"
+    state = PartitionOverview(0, server, 1, 1, 5, 0, 1, False, "why", ())
+    show_overview(
+        ClusterOverview(
+            "prod [eu]",
+            "key",
+            (StorageOverview(node, False, ("[Errno 5]",)),),
+            (ServerOverview(server, None, ("late",), ()),),
+            (state,),
+        )
+    )
+    said = capsys.readouterr().out
+    assert said.startswith("cluster prod [eu]")
+    assert (said.count(node), said.count(server)) == (2, 2)
+    assert "[Errno 5]" in said

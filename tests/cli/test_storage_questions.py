@@ -102,6 +102,10 @@ def test_a_node_of_another_cluster_says_which_keys_differ(tmp_path: Path) -> Non
         told = found.unreachable()
         assert told is not None
         assert "no admin port of storage node" in told
+        found = await ask_storage(host, replica_id, {replica_id: node.admin_address.port}, other)
+        told = found.unreachable()
+        assert told is not None
+        assert told.startswith("cannot be used by servers and tools: "), "it answers: it refuses"
 
     run_nodes(tmp_path, 1, story)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,12 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.clusters import RunningCluster, Said, run_tool, running_cluster
+from tests.clusters import RunningCluster, Said, run_tool, run_waltz, running_cluster
 from waltz import TransactionColumns, TransactionId
-from waltz.cli.tail import RowFacts, Style, TimeBounds, rows_of
+from waltz.cli.cluster_place import LogPlace
+from waltz.cli.nodes import run_loop
+from waltz.cli.tail import RowFacts, Style, TimeBounds, print_log, rows_of
 from waltz.cli.tail_order import LONG_AGO, NEVER
+from waltz.cli.tail_start import LATEST
 from waltz.operators.authors import Author
-from waltz.types import ClientId
+from waltz.types import ClientId, TlsSettings, parse_cluster
 
 RUN = TransactionColumns(
     first_transaction_id=TransactionId(7),
@@ -36,9 +41,15 @@ def lines(style: Style, facts: RowFacts | None = None) -> str:
 
 def test_a_line_has_id_header_and_data() -> None:
     plain = Style(as_json=False, shows_partition=False, shows_request_id=False)
-    assert lines(plain) == "7\t0\ttö\n8\t-3\t\\xff\x00\n"
+    assert lines(plain) == "7\t0\ttö\n8\t-3\t\\xff\\x00\n"
     all_of_it = Style(as_json=False, shows_partition=True, shows_request_id=True)
     assert lines(all_of_it).splitlines()[0] == "3\t7\t0\t1/2/3/4\ttö"
+
+
+def test_data_makes_no_line_of_its_own() -> None:
+    plain = Style(as_json=False, shows_partition=False, shows_request_id=False)
+    told = replace(next(rows_of(3, RUN)), data=b"a\n8\t0\tb\r\x1b[31m")
+    assert plain.line(told) == "7\t0\ta\\n8\\t0\\tb\\r\\x1b[31m\n"
 
 
 def test_json_has_the_request_id_and_loses_no_byte() -> None:
@@ -243,3 +254,26 @@ def test_times_are_those_at_which_the_copies_were_made(log: RunningCluster) -> N
         assert low <= high <= now
         assert (high - low).total_seconds() < 60.0
         assert (now - low).total_seconds() < 600.0
+
+
+class _Disturbed(io.StringIO):
+    """Output that is slow to be read: an append comes before its first line is."""
+
+    def __init__(self, log: RunningCluster) -> None:
+        super().__init__()
+        self._log = log
+
+    def write(self, text: str) -> int:
+        if not self.tell():
+            where = ("--cluster", self._log.coordinator, "--partition", "1")
+            assert run_waltz("append", *where, "z").returncode == 0
+        return super().write(text)
+
+
+@pytest.mark.processes
+def test_n_bounds_a_partition_that_grows_before_its_turn(log: RunningCluster) -> None:
+    style = Style(as_json=False, shows_partition=True, shows_request_id=False)
+    place = LogPlace(parse_cluster(log.coordinator), TlsSettings())
+    with redirect_stdout(_Disturbed(log)) as said:
+        run_loop(print_log(place, (0, 1), LATEST, 1, style, follow=False))
+    assert said.getvalue() == "0\t4\t0\te\n1\t1\t0\ty\n"

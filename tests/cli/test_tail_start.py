@@ -35,6 +35,8 @@ def test_a_start_is_a_word_an_id_an_age_or_a_time() -> None:
         ("2026-01-01T12:00", "no time zone"),
         ("2990-01-01T12:00Z", "in the future"),
         ("99999999d", "before any calendar"),
+        ("0001-01-01T00:00+14:00", "before any calendar"),
+        ("0001-01-01T00:00Z", "before any calendar"),
     ],
 )
 def test_other_starts_are_refused_with_what_to_write(text: str, fault: str) -> None:

@@ -301,3 +301,14 @@ def test_the_live_tail_shows_rows_and_stops_while_paused(
         said = page.text_content("#tail-said")
         wait_until(lambda: page.text_content("#tail-said") != said, "nothing is counted")
         assert page.locator("#tail tr").count() == count
+
+
+def test_a_live_tail_whose_console_is_gone_says_so(browser: Browser) -> None:
+    """What is counted is not all that came since the page was opened."""
+    with served(MadeUpCluster(large(), step=40)) as url:
+        shown = Watched(browser, url, SIZES[0], "light")
+        shown.open("/tail?partition=3")
+        shown.page.wait_for_selector("#tail tr")
+    shown.page.wait_for_selector("#tail-said.lost")
+    assert "neither shown nor counted" in (shown.page.text_content("#tail-said") or "")
+    shown.context.close()

@@ -110,22 +110,24 @@ with each scrape."""
 GOES_WELL = replace(WELL, node=replace(WELL.node, scrub=ScrubCounters(passes=1)))
 """A step on: the scrubber has been round."""
 
-STEP_MINUTES = {"1h": 10, "1d": 60}
+STEP_MINUTES = {"1h": 10, "1d": 180}
 """Between two scrapes, for alerts that wait long; else a minute."""
 
 STEPS = 60
 
 
-def case(alert: Alert, before: Scene, after: Scene, *, fires: bool) -> dict[str, Any]:
-    """Return a test of promtool: whether the alert fires after `STEPS` scrapes."""
+def case(
+    alert: Alert, before: Scene, after: Scene, *, fires: bool, steps: int = STEPS
+) -> dict[str, Any]:
+    """Return a test of promtool: whether the alert fires after `steps` scrapes."""
     minutes = STEP_MINUTES.get(alert.hold, 1)
     count = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}}) > bool 0'
     sample = [{"labels": "{}", "value": 1}] if fires else []
     return {
         "interval": f"{minutes}m",
-        "input_series": series(before, after, STEPS),
+        "input_series": series(before, after, steps),
         "promql_expr_test": [
-            {"expr": count, "eval_time": f"{STEPS * minutes}m", "exp_samples": sample}
+            {"expr": count, "eval_time": f"{steps * minutes}m", "exp_samples": sample}
         ],
     }
 
@@ -162,3 +164,10 @@ def test_an_alert_fires_in_its_state_and_not_while_all_is_well(
         case(alert, before, after, fires=True),
         case(alert, WELL, GOES_WELL, fires=False),
     )
+
+
+def test_a_node_of_yesterday_is_not_said_to_have_done_nothing_for_a_week(tmp_path: Path) -> None:
+    """Its first pass is under way: 2 TiB take more than a day."""
+    (alert,) = [each for each in ALERTS if each.name == "WaltzScrubStopped"]
+    two_days = 2 * 24 * 60 // STEP_MINUTES[alert.hold]
+    check(tmp_path / "test.yml", alert, case(alert, WELL, WELL, fires=False, steps=two_days))

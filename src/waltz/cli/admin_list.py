@@ -52,10 +52,12 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The report of a node; `trouble` is the reason if it did not answer."""
+    """The report of a node; `trouble` is the reason if there is none, `refuses`: the node gave it
+    itself."""
 
     node: str
     trouble: str | None
+    refuses: bool = False
     problems: tuple[str, ...] = ()
     partitions: tuple[Holding, ...] = ()
 
@@ -67,7 +69,7 @@ class Holdings:
 def list_storages(place: ClusterPlace, storage: Address | None, as_json: bool) -> None:
     """Show what storage nodes have taken: session, marks, and whether servers may use it.
 
-    Ends with 1 if one does not answer.
+    Ends with 1 if one does not answer, or refuses.
     """
 
     async def work(host: Host, root: str) -> list[Holdings]:
@@ -112,8 +114,8 @@ async def _holdings(host: Host, address: Address, around: Surroundings) -> Holdi
                     )
                 )
     except (UnavailableError, RemoteStorageError) as error:
-        return Holdings(name, str(error))
-    return Holdings(name, None, problems, tuple(partitions))
+        return Holdings(name, str(error), refuses=isinstance(error, RemoteStorageError))
+    return Holdings(name, None, problems=problems, partitions=tuple(partitions))
 
 
 def show_holdings(found: Sequence[Holdings]) -> None:
@@ -139,7 +141,8 @@ def show_holdings(found: Sequence[Holdings]) -> None:
     print_table(table)
     for each in found:
         if each.trouble is not None:
-            click.echo(f"storage node {each.node} does not answer: {each.trouble}", err=True)
+            why = "refuses" if each.refuses else "does not answer"
+            click.echo(f"storage node {each.node} {why}: {each.trouble}", err=True)
         for problem in each.problems:
             click.echo(f"storage node {each.node}: {problem}")
 

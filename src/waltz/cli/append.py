@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -44,26 +45,41 @@ def append(
     as_json: bool,
     data: tuple[str, ...],
 ) -> None:
-    """Append each DATA argument, or each line of standard input, and print its transaction ID."""
+    """Append each DATA argument, or each line of standard input, and print its transaction ID.
+
+    A line ends with a line feed, and its other bytes are appended as they are.
+    """
     locks = [parse_lock(text) for text in write_locks]
     with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
-        for line in with_progress(data) if data else stdin_lines():
+        given = (each.encode(errors="surrogateescape") for each in with_progress(data))
+        for line in given if data else stdin_lines():
             transaction_id = client.append(
                 partition,
-                line.encode(),
+                line,
                 header=header,
                 write_locks=locks,
                 timeout_seconds=timeout_seconds or None,
             )
-            if as_json:
-                click.echo(json.dumps({"partition": partition, "transaction_id": transaction_id}))
-            else:
-                click.echo(transaction_id)
+            told = {"partition": partition, "transaction_id": transaction_id}
+            _tell(json.dumps(told) if as_json else str(transaction_id), transaction_id)
 
 
-def stdin_lines() -> Iterator[str]:
-    for line in sys.stdin:
-        yield line.rstrip("\n")
+def _tell(line: str, transaction_id: int) -> None:
+    """Print a line; end with 1, and the reason, if nobody reads it: what follows is not appended,
+    which is more than that it is not shown."""
+    try:
+        click.echo(line)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
+        sys.exit(
+            f"waltz: nobody reads the output: transaction {transaction_id} is appended, and nothing"
+            " after it"
+        )
+
+
+def stdin_lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
 
 
 def with_progress(items: tuple[str, ...]) -> Iterable[str]:

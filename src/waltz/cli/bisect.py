@@ -140,7 +140,8 @@ class _Log:
         """Return the first transaction after which the test of the state fails, if there is one,
         and how many have been applied for certain.
 
-        Raises ConfigurationError: the test fails for the state before any transaction.
+        Raises ConfigurationError: the test fails for the state before any transaction, or the
+        search cannot be kept. What was found is returned even if it cannot be kept.
         """
         saved = None if saved_at is None else _load(saved_at, start)
         if saved is None:
@@ -150,6 +151,8 @@ class _Log:
                     f"{start.test_name} fails for a new {start.state_name}, before any transaction"
                 )
             saved = replace(start, checkpoint=Checkpoint(start.first, pickled(state)))
+            if saved_at is not None:
+                _save(saved_at, saved)  # a place that takes nothing is told before the search
         bisection = Bisection(self.read, test, saved.checkpoint)
         found, saved_time = None, time.monotonic()
         with progress_bar("bisect", end - start.first, counted()) as advance:
@@ -161,7 +164,12 @@ class _Log:
                 if saved_at is not None and (
                     is_over or time.monotonic() - saved_time > SAVED_EVERY_SECONDS
                 ):
-                    _save(saved_at, replace(saved, checkpoint=bisection.checkpoint))
+                    try:
+                        _save(saved_at, replace(saved, checkpoint=bisection.checkpoint))
+                    except ConfigurationError as error:
+                        if not is_over:
+                            raise
+                        click.echo(f"waltz: {error}", err=True)
                     saved_time = time.monotonic()
         return found, bisection.checkpoint.position - start.first + (found is not None)
 
@@ -195,9 +203,20 @@ def _load(path: Path, wanted: Saved) -> Saved | None:
 
 
 def _save(path: Path, saved: Saved) -> None:
+    """Keep the search, in place of what is kept. Raises ConfigurationError: it cannot be written;
+    the file is what it was."""
     part = path.with_name(f"{path.name}.part")
-    part.write_bytes(pickle.dumps(saved))
-    part.replace(path)
+    try:
+        try:
+            part.write_bytes(pickle.dumps(saved))
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigurationError(
+            f"the search cannot be kept in {path}: {error.strerror}"
+        ) from error
 
 
 def _no_fetch(partition_id: int, transaction_id: int) -> bytes:

@@ -61,8 +61,6 @@ class DiskGroup(LazyGroup):
             return super().invoke(ctx)
         except (ConfigurationError, NotFoundError) as error:
             raise WrongCallError(str(error)) from error
-        except BrokenPipeError:
-            raise
         except OSError as error:
             name = error.filename or "a file"  # an error while reading does not say which
             raise WrongCallError(f"cannot read {name}: {error.strerror}") from error

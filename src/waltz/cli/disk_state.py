@@ -241,6 +241,8 @@ def entry_json(entry: ControlEntry) -> dict[str, Any]:
 
 
 def show_control(control: Control, entries: Sequence[ControlEntry]) -> None:
+    from rich.text import Text
+
     click.echo(f"format version  {control.version}")
     click.echo(f"created         {moment(control.created_milliseconds)}")
     click.echo(f"cluster key     {control.cluster_key}")
@@ -256,16 +258,17 @@ def show_control(control: Control, entries: Sequence[ControlEntry]) -> None:
             number += f" (says {entry.found_id})"
         for twin, found in enumerate(entry.twins):
             label = number if twin == 0 else ""
-            row = ["-"] * 5 + ["", "[red]checksum fails[/]"]
+            row = ["-"] * 5 + [""]
+            verdict = Text("checksum fails", style="red")
             if found is not None:
                 info, sequence_number = found
                 marks = (info.low_water_mark, info.local_low_water_mark)
                 row = [
                     *map(str, (sequence_number, info.session_id, *marks, info.flags)),
                     access_text(info.is_assigned, info.is_readable, info.is_writable),
-                    "current" if twin == entry.current else "",
                 ]
-            table.add_row(label, str(twin + 1), *row)
+                verdict = Text("current" if twin == entry.current else "")
+            table.add_row(label, str(twin + 1), *row, verdict)
     print_table(table)
 
 

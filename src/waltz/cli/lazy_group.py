@@ -6,12 +6,18 @@ of its commands would pay that for each `--help`, each wrong option, and each pr
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
+
+NOBODY_READS: Final = 141
+"""The exit code of a command whose output was closed, as behind `head`: that of a program that
+SIGPIPE ends. It is no verdict on anything."""
 
 
 class CommandPlace(NamedTuple):
@@ -29,6 +35,20 @@ class LazyGroup(click.Group):
         """`places` names every command, in the order of `--help`."""
         super().__init__(*arguments, **options)
         self._places = places
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Raises SystemExit with `NOBODY_READS`: nobody reads its output any
+        more."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # click would end with 1, by which a command that judges says that something is wrong.
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except BrokenPipeError:  # what is left would be a complaint at the very end
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            raise SystemExit(NOBODY_READS) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._places)

@@ -1,7 +1,8 @@
 """The `waltz` command: its exit codes, and how errors are shown.
 
-Exit codes: 0 done, 1 it failed and says why, 2 it was called wrongly, 130 stopped by Ctrl-C;
-`waltz bench` also 143 and 129, ended by SIGTERM and SIGHUP.
+Exit codes: 0 done, 1 it failed and says why, 2 it was called wrongly, 130 stopped by Ctrl-C,
+141 nobody reads the output any more, as behind `head`; `waltz bench` also 143 and 129, ended by
+SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ def run() -> None:
         sys.exit(error.exit_code)
     except WaltzError as error:
         sys.exit(f"waltz: {error}")
-    except BrokenPipeError:
-        # The reader of our output closed it, as `head` does; that is no failure of ours.
-        sys.stderr.close()
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ def installed_version() -> str:
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on the fastest event loop available; signals end the process afterwards."""
+    _fill_standard_descriptors()
     loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):  # not made for every platform
         import uvloop
@@ -183,6 +184,20 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
         loop_factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_without_signal_handlers_left(main))
+
+
+def _fill_standard_descriptors() -> None:
+    """Open /dev/null as standard input, output and errors where these are closed.
+
+    A socket or a file that was opened next would otherwise have the number 0, 1 or 2: libuv ends
+    the process when it closes such a socket, and a library's complaints would go into the file.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+            os.set_inheritable(opened, True)
 
 
 async def _without_signal_handlers_left(main: Coroutine[Any, Any, T]) -> T:
@@ -270,15 +285,31 @@ def _listen_for_the_end(*, end_with_stdin: bool) -> asyncio.Event:
 
 
 def call_when_input_ends(called: Callable[[], None]) -> None:
-    """Have `called` run once standard input ends: the process that started this one is gone."""
+    """Have `called` run once standard input ends: the process that started this one is gone.
+
+    Input that was closed, and a file or /dev/null, has no process at its other end: it has ended.
+    """
     loop = asyncio.get_running_loop()
+    if sys.stdin is None:
+        loop.call_soon(called)
+        return
+    number = sys.stdin.fileno()
 
     def on_input() -> None:
-        if not os.read(sys.stdin.fileno(), 4096):
-            loop.remove_reader(sys.stdin)
+        try:
+            has_ended = not os.read(number, 4096)
+        except BlockingIOError:
+            return
+        except OSError:  # a terminal, or a socket, whose other end is gone
+            has_ended = True
+        if has_ended:
+            loop.remove_reader(number)
             called()
 
-    loop.add_reader(sys.stdin, on_input)
+    try:
+        loop.add_reader(number, on_input)
+    except PermissionError:  # the system's word for input that nobody can wait for
+        loop.call_soon(called)
 
 
 async def _run(node: NodeKind, starting: asyncio.Task[None]) -> None:

@@ -143,13 +143,10 @@ def list_parked_rows(file: str, as_json: bool) -> None:
     if not found:
         click.echo("none")
         return
-    from rich.markup import escape
-
     table = new_table("id", "key", "bytes", "parked at", "reason", left=("key", "reason"))
     for each in found:
         table.add_row(
-            str(each.row_id), escape(each.key), str(each.data_bytes), each.parked_at,
-            escape(each.reason),
+            str(each.row_id), each.key, str(each.data_bytes), each.parked_at, each.reason,
         )  # fmt: skip
     print_table(table)
 

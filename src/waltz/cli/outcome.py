@@ -23,6 +23,10 @@ class RequestIdType(click.ParamType):  # type: ignore[type-arg]
             client, generation, partition, number = map(int, value.split(":"))
         except ValueError:
             self.fail(f"{value!r}; expected client:generation:partition:number", parameter, context)
+        if not all(
+            -(1 << 31) <= each < 1 << 31 for each in (client, generation, partition, number)
+        ):
+            self.fail(f"{value!r}: no client has such numbers: 32 bits each", parameter, context)
         return waltz.RequestId(
             ClientId(client), Generation(generation), waltz.PartitionId(partition), number
         )
@@ -35,7 +39,7 @@ class RequestIdType(click.ParamType):  # type: ignore[type-arg]
     type=click.IntRange(min=-1),
     default=-1,
     show_default=True,
-    help="Transaction after which to search the log.",
+    help="Transaction after which to search the log; the append is not looked for before it.",
 )
 @click.option(
     "--timeout",
@@ -54,10 +58,12 @@ def outcome(
     request_id: waltz.RequestId,
 ) -> None:
     """Print the outcome of the append with that REQUEST_ID: its transaction ID, or that it is not
-    in the log and never will be."""
+    in the log, after the transaction of --after if that is given, and never will be."""
     with waltz.open_client(place.cluster, waltz.NoCallbacks(), tls=place.tls) as client:
         found = client.outcome(request_id, after, timeout_seconds=timeout_seconds)
     if as_json:
-        click.echo(json.dumps({"partition": request_id.partition_id, "transaction_id": found}))
+        value = {"partition": request_id.partition_id, "transaction_id": found}
+        click.echo(json.dumps(value if after < 0 else value | {"after": after}))
     else:
-        click.echo("not in the log, and never will be" if found is None else found)
+        where = "the log" if after < 0 else f"the log after transaction {after}"
+        click.echo(f"not in {where}, and never will be" if found is None else found)

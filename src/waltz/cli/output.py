@@ -6,7 +6,9 @@ pay for it.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import ProgressColumn
     from rich.table import Table
 
@@ -42,11 +45,25 @@ def new_table(*headings: str, left: Sequence[str] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print the table as wide as it needs to be: a truncated number is a wrong number."""
+    """Print the table as wide as it needs to be: a truncated number is a wrong number.
+
+    Text in a cell is printed as it is: to rich, the host of [fd00::1]:7201 is a style, and :a: in
+    an address a picture.
+    """
+    needed = output_console(markup=False, width=TABLE_WIDTH_MAX).measure(table).maximum
+    output_console(markup=False, width=needed).print(table)
+
+
+def output_console(**options: Any) -> Console:
+    """Return a console for standard output. Raises BrokenPipeError while it prints: nobody reads
+    it; rich by itself would end the command with 1."""
     from rich.console import Console
 
-    needed = Console(width=TABLE_WIDTH_MAX).measure(table).maximum
-    Console(highlight=False, width=needed).print(table)
+    class OutputConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return OutputConsole(highlight=False, emoji=False, **options)
 
 
 @contextmanager

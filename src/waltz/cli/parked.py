@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from waltz.cli.output import output_console
 from waltz.client.databases.stored_marks import MARKS_TABLE, parked_table_name
 from waltz.errors import ConfigurationError, NotFoundError, UnavailableError
 
@@ -74,12 +76,21 @@ class MarksPlace:
     def _expect_marks(self, engine: sqlalchemy.Engine) -> None:
         import sqlalchemy
 
-        if not sqlalchemy.inspect(engine).has_table(self.marks_name):
+        # SQLite makes a file of each name that it is asked about.
+        has_file = _sqlite_file_is_there(engine.url)
+        if not has_file or not sqlalchemy.inspect(engine).has_table(self.marks_name):
             raise ConfigurationError(
                 f"there is no table {self.marks_name} in"
                 f" {engine.url.render_as_string(hide_password=True)}: no application has applied a"
                 " log to that database, or it has given its table another name (--table)"
             )
+
+
+def _sqlite_file_is_there(url: sqlalchemy.URL) -> bool:
+    """Return False if the database is a file of SQLite that does not exist."""
+    is_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+    name = str(url.database)
+    return not is_file or name.startswith("file:") or Path(name).exists()
 
 
 def place_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,7 +136,6 @@ def list_parked(place: MarksPlace, as_json: bool) -> None:
     if not found:
         click.echo("none")
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -141,7 +151,7 @@ def list_parked(place: MarksPlace, as_json: bool) -> None:
             str(each.partition_id), str(each.transaction_id), header, size, each.state,
             each.parked_at, escape(each.error),
         )  # fmt: skip
-    Console(highlight=False, soft_wrap=True).print(table)
+    output_console(soft_wrap=True).print(table)
 
 
 @parked.command()

@@ -60,11 +60,29 @@ def prove(url: str, target: tuple[PartitionId, TransactionId], path: Path | None
     if path is None:
         click.echo(str(proof), nl=False)
         return
+    write_proof(path, str(proof))
+    click.echo(f"wrote {path}; anybody can check it: waltz verify-proof {path} --log-key KEY")
+
+
+def write_proof(path: Path, text: str) -> None:
+    """Write a proof whole or not at all: half of one does not hold, and says that of the log.
+
+    Raises ConfigurationError: it cannot be written; a file that is there is what it was.
+    """
     try:
-        path.write_text(str(proof))
+        if path.exists() and not path.is_file():  # a pipe, or a terminal
+            path.write_text(text)
+            return
+        place = path.resolve()
+        part = place.with_name(f".{place.name}.part")
+        try:
+            part.write_text(text)
+            part.replace(place)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from None
-    click.echo(f"wrote {path}; anybody can check it: waltz verify-proof {path} --log-key KEY")
 
 
 @click.command("verify-proof")

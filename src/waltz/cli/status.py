@@ -34,19 +34,20 @@ def status(place: ClusterPlace, as_json: bool) -> None:
 
 
 def show_overview(overview: ClusterOverview) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]cluster {overview.name}[/]  key {overview.cluster_key}\n")
+    from waltz.cli.output import output_console  # nothing needs it before there is an answer
+
+    console = output_console(soft_wrap=True)
+    console.print(f"[bold]cluster {escape(overview.name)}[/]  key {overview.cluster_key}\n")
     nodes = Table("storage node", "reachable", box=None, pad_edge=False)
     for storage in overview.storages:
-        nodes.add_row(storage.replica_id, "yes" if storage.reachable else "[red]no[/]")
+        nodes.add_row(escape(storage.replica_id), "yes" if storage.reachable else "[red]no[/]")
     console.print(nodes)
     for storage in overview.storages:
         for problem in storage.problems:
-            console.print(f"[red]storage node {storage.replica_id}[/] {escape(problem)}")
+            console.print(f"[red]storage node {escape(storage.replica_id)}[/] {escape(problem)}")
     console.print()
     partitions = Table(box=None, pad_edge=False)
     for heading in ("partition", "generation", "session", "mark", "replicas"):
@@ -63,12 +64,12 @@ def show_overview(overview: ClusterOverview) -> None:
             "[red]unknown[/]" if mark is None else str(mark),
             counted(partition.replica_states, is_asked=partition.replicas_current is not None),
             writable[partition.writable],
-            partition.server or "[red]none[/]",
+            escape(partition.server) if partition.server else "[red]none[/]",
         )
     console.print(partitions)
     for server in overview.servers:
         for problem in (*server.problems, *server.unknown):
-            console.print(f"[red]server {server.address}[/] {escape(problem)}")
+            console.print(f"[red]server {escape(server.address)}[/] {escape(problem)}")
     for partition in overview.partitions:
         number = partition.partition_id
         if partition.problem is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from waltz.cluster.store_params import StoreParams
-from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError
+from waltz.errors import ConfigurationError, RemoteStorageError, UnavailableError, WaltzError
 from waltz.host import Host
 from waltz.limits import HANDSHAKE_SECONDS_MAX, PARTITIONS_MAX
 from waltz.operators.conversation_shell import Conversation, conversation, talk_to_admin_port
@@ -52,11 +52,14 @@ class StorageReport:
     partition_problems: Mapping[PartitionId, tuple[str, ...]] = field(default_factory=dict)
     metrics_json: str | None = field(default=None, compare=False, repr=False)
     """The node's figures as it gave them; None: it gave none."""
+    refuses: bool = field(default=False, compare=False)
+    """Whether a trouble is the node's own answer."""
 
     def unreachable(self) -> str | None:
         """Return which of the two ports cannot be used, and why; None if both can."""
         if self.trouble is not None and self.admin_trouble is not None:
-            return f"does not answer: {self.trouble}; {self.admin_trouble}"
+            why = "cannot be used by servers and tools" if self.refuses else "does not answer"
+            return f"{why}: {self.trouble}; {self.admin_trouble}"
         if self.trouble is not None:
             return f"cannot be used by servers: {self.trouble}"
         if self.admin_trouble is not None:
@@ -116,13 +119,13 @@ async def ask_storage(
 ) -> StorageReport:
     """Ask both ports of a node; an error is part of the report."""
 
-    async def data_trouble() -> str | None:
+    async def data_trouble() -> WaltzError | None:
         try:
             address = Address.parse(replica_id)
             async with talk_to_data_port(host, address, params, seconds=seconds):
                 return None
         except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
-            return str(error)
+            return error
 
     async def admin_report() -> StorageReport:
         try:
@@ -135,11 +138,15 @@ async def ask_storage(
                     return StorageReport(None, None, usable, _untold(error))
                 return StorageReport(None, None, usable, *problems_in(metrics), metrics)
         except (UnavailableError, RemoteStorageError, ConfigurationError) as error:
-            return StorageReport(None, str(error))
+            refuses = isinstance(error, RemoteStorageError)
+            return StorageReport(None, str(error), refuses=refuses)
 
     # At once, so that both answers are equally fresh.
     trouble, report = await asyncio.gather(data_trouble(), admin_report())
-    return replace(report, trouble=trouble)
+    if trouble is None:
+        return report
+    refuses = report.refuses or isinstance(trouble, RemoteStorageError)
+    return replace(report, trouble=str(trouble), refuses=refuses)
 
 
 async def ask_usable(talk: Conversation) -> Mapping[PartitionId, bool]:

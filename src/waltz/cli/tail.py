@@ -22,6 +22,7 @@ from waltz.cli.moments import moment
 from waltz.cli.nodes import run_loop
 from waltz.cli.tail_order import LONG_AGO, NEVER, LeftOut, TimeOrder
 from waltz.cli.tail_start import LATEST, Since, Start, StartType, first_ids
+from waltz.log_fields import printable
 
 if TYPE_CHECKING:
     from waltz.cli.tail_facts import TailFacts
@@ -116,7 +117,8 @@ class Style:
             columns.append(("" if row.is_ordered else "~ ") + row.bounds.text())
         if row.shows_author:
             columns.append(author_name(row.request_id.client_id, row.author))
-        return "\t".join([*columns, row.data.decode(errors="backslashreplace")])
+        # An end of line in the data would begin a line that looks like another transaction.
+        return "\t".join([*columns, printable(row.data.decode(errors="backslashreplace"))])
 
     def _json(self, row: Row) -> str:
         value: dict[str, Any] = {
@@ -197,7 +199,8 @@ def tail(
     shows_author: bool,
     as_json: bool,
 ) -> None:
-    """Print the transactions of partitions, one a line: ID, header, data.
+    """Print the transactions of partitions, one a line: ID, header, data. Characters of the data
+    that a terminal should not get are escaped.
 
     The partition comes first in a line unless exactly one is named. With --time the interval in
     which it was committed comes before the data, UTC, by the clocks of the storage nodes. Then what
@@ -291,6 +294,8 @@ async def print_log(
                     f"partition {each} ends with transaction {end - 1}; there is none from"
                     f" {first} on"
                 )
+            if last is not None:  # what came after the beginning is not among the last
+                end = min(end, first + last)
             await print_runs(each, reader.read(each, first, end), style, facts)
 
 

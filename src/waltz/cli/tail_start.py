@@ -82,7 +82,11 @@ class StartType(click.ParamType[Start]):
                 param,
                 ctx,
             )
-        return Since(found.astimezone(UTC))
+        try:
+            # The places of a time are asked for from just before it.
+            return Since(found.astimezone(UTC) - timedelta(days=1) + timedelta(days=1))
+        except OverflowError:
+            self.fail(f"{text!r} is before any calendar", param, ctx)
 
 
 async def first_ids(

@@ -40,7 +40,9 @@ def read_yaml(content: str, path: str) -> dict[str, Given]:
         mark = error.problem_mark
         where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{path}{where}: {error.problem or 'not YAML'}") from None
-    except (yaml.YAMLError, RecursionError):
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deeply") from None
+    except yaml.YAMLError:
         raise ConfigurationError(
             f"{path} is not YAML: it contains characters that YAML does not allow"
         ) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,10 @@ OVER_A_NETWORK: Final = frozenset(
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
 
+OCTAL: Final = re.compile(r"\\([0-7]{3})")
+"""The kernel's spelling of blanks and backslashes in the names of `MOUNTS`; other characters stand
+there as they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
@@ -42,20 +48,21 @@ class DiskState:
 
 
 def existing(directory: Path) -> Path:
-    """Return the directory, or the nearest one above it that exists."""
-    return next(each for each in (directory, *directory.parents) if each.is_dir())
+    """Return the directory, or the nearest one above it that exists; a path that is there and is no
+    directory is returned, too: nobody can make a directory in its place."""
+    return next(each for each in (directory, *directory.parents) if os.path.lexists(each))
 
 
 def file_system_of(directory: Path, mounts: str) -> str | None:
     """Return the kind of file system that the directory lies on, by the text of
     `/proc/self/mountinfo`; None: the text does not say."""
     found: tuple[int, str] | None = None
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         place, separator, kind = line.partition(" - ")
-        fields = place.split()
+        fields = place.split(" ")
         if not separator or len(fields) < 5:
             continue
-        mounted = Path(fields[4].encode().decode("unicode_escape"))
+        mounted = Path(OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4]))
         # The last mount at the deepest place is the one that is seen.
         if directory.is_relative_to(mounted) and (found is None or len(mounted.parts) >= found[0]):
             found = len(mounted.parts), kind.split()[0]
@@ -104,7 +111,7 @@ def sync_finding(subject: str, sync_seconds: tuple[float, ...]) -> Checked:
 def read_disk(directory: Path) -> DiskState:
     """Read and measure; a file is written below the directory, and removed. Raises OSError."""
     resolved = directory.resolve()
-    mounts = MOUNTS.read_text() if MOUNTS.exists() else ""
+    mounts = os.fsdecode(MOUNTS.read_bytes()) if MOUNTS.exists() else ""
     found = os.statvfs(resolved)
     return DiskState(
         file_system_of(resolved, mounts),
@@ -114,16 +121,37 @@ def read_disk(directory: Path) -> DiskState:
     )
 
 
+def failure_finding(directory: str, place: Path, error: OSError) -> Checked:
+    """Return what follows from the error with which a directory could not be measured."""
+    causes = {
+        errno.ENOSPC: ("the disk is full", "make room, or use a larger disk"),
+        errno.EDQUOT: ("a quota is used up", "make room, or raise the quota"),
+        errno.EROFS: ("the file system is read-only", "mount it for writing; see why it is not"),
+        errno.EIO: ("the disk fails", "look at the kernel's log, and use another disk"),
+    }
+    user = (
+        "this user cannot write files there",
+        "run the check as the user of the storage node, or correct owner and mode",
+    )
+    other = ("the system refuses it", "use another directory, or find out why it is refused")
+    is_users = error.errno in (errno.EACCES, errno.EPERM)
+    cause, remedy = user if is_users else causes.get(error.errno or 0, other)
+    said = f"{place}: {error.strerror}"
+    return Checked("disk-sync", directory, False, said, cause, remedy)
+
+
 def disk_findings(directory: str, minimum: FreeMinimum) -> Iterator[Checked]:
     """Measure a directory, or the nearest one above it that exists, and yield what is found."""
     place = existing(Path(directory).absolute())
     try:
+        if not place.is_dir():
+            cause = f"{place} is there, and is no directory"
+            remedy = "name another directory, or move that away"
+            yield Checked("disk-kind", directory, False, "no directory", cause, remedy)
+            return
         state = read_disk(place)
     except OSError as error:
-        said = f"{place}: {error.strerror}"
-        cause = "this user cannot write files there"
-        remedy = "run the check as the user of the storage node, or correct owner and mode"
-        yield Checked("disk-sync", directory, False, said, cause, remedy)
+        yield failure_finding(directory, place, error)
         return
     yield kind_finding(directory, state.file_system)
     yield space_finding(directory, state, minimum)

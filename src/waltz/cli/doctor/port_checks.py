@@ -14,12 +14,15 @@ from waltz.types import ANY_HOST, Address
 THIS_MACHINE: Final = "127.0.0.1"
 """The address to ask at what listens on every address."""
 
+NO_SUCH_NAME: Final = -1
+"""In place of the number of an error: the host name stands for no address."""
+
 
 def port_finding(subject: str, expected: str, refusal: int | None, answers: str | None) -> Checked:
     """Judge a port that this process has tried to bind.
 
-    `refusal` is the number of the error, None if it could be bound. `answers` is the kind of port
-    that was found there if it is in use, None if that is not known.
+    `refusal` is the number of the error or NO_SUCH_NAME, None if it could be bound. `answers` is
+    the kind of port that was found there if it is in use, None if that is not known.
     """
     if refusal is None:
         return Checked("port", subject, True, f"free for {expected}")
@@ -34,6 +37,10 @@ def port_finding(subject: str, expected: str, refusal: int | None, answers: str 
         if answers.endswith("TLS"):
             return Checked("port", subject, None, "in use", cause, f"unless it is meant: {remedy}")
         return Checked("port", subject, False, "in use", cause, remedy)
+    if refusal == NO_SUCH_NAME:
+        cause = "the name service does not know the host name, or does not answer"
+        remedy = "use an address of this machine, or correct the name"
+        return Checked("port", subject, False, "no address", cause, remedy)
     causes = {
         errno.EADDRNOTAVAIL: ("no interface has the address", "use one of this machine"),
         errno.EACCES: ("this user may not listen there", "choose a port from 1024 on"),
@@ -43,7 +50,8 @@ def port_finding(subject: str, expected: str, refusal: int | None, answers: str 
 
 
 def refusal_of(address: Address) -> int | None:
-    """Return the number of the error with which the address cannot be listened on; None: it can."""
+    """Return the number of the error with which the address cannot be listened on, or NO_SUCH_NAME;
+    None: it can."""
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, place = found[0]
@@ -51,8 +59,8 @@ def refusal_of(address: Address) -> int | None:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
             listening.listen(1)
-    except socket.gaierror:
-        return errno.EADDRNOTAVAIL
+    except (socket.gaierror, UnicodeError):  # a label of a name is empty, or too long
+        return NO_SUCH_NAME
     except OSError as error:
         return error.errno
     return None

@@ -153,8 +153,15 @@ def _record_findings(
     if not with_records:
         yield Checked("directory-records", subject, True, "not read; --records reads all of them")
         return
-    target = find_target(disk_door, str(path.absolute()))
-    report = verify(disk_door, target, Options(progress=progress, wait=wait_for_writer))
+    try:
+        target = find_target(disk_door, str(path.absolute()))
+        report = verify(disk_door, target, Options(progress=progress, wait=wait_for_writer))
+    except (ConfigurationError, OSError) as error:
+        remedy = "run the check as the user of the storage node; waltz disk verify looks again"
+        yield Checked(
+            "directory-records", subject, None, "could not be read to the end", str(error), remedy
+        )
+        return
     if not report.is_damaged:
         torn = report.counts[FindingKind.TORN_TAIL]
         cut = "; an end is torn, as after a crash: the next start cuts it off" if torn else ""

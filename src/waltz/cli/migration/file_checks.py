@@ -155,8 +155,14 @@ def place_findings(files: Sequence[ReadFile]) -> Iterator[Checked]:
 
 
 def _same_place(one: object, other: object) -> bool:
-    """Whether two values name the same servers, in whichever order, or the same path."""
-    return sorted(str(one).split(",")) == sorted(str(other).split(","))
+    """Whether two values name the same servers, in whichever order, and the same path."""
+    return _parts(one) == _parts(other)
+
+
+def _parts(value: object) -> tuple[list[str], str]:
+    """Return the servers of a value, sorted, and the path after the last one of them."""
+    servers, _, path = str(value).partition("/")
+    return sorted(each.strip() for each in servers.split(",")), path.rstrip("/")
 
 
 def against_cluster(file: ReadFile, metadata: ClusterMetadata | None) -> Iterator[Checked]:

@@ -42,6 +42,9 @@ CERTIFICATE_TAG: Final = 2
 PROTECTED_BY_SUN: Final = bytes.fromhex("060a2b060104012a02110101")
 """The object identifier of the only protection of keys that a JKS store has."""
 
+KEY_BAGS: Final = tuple(bytes.fromhex(f"060b2a864886f70d010c0a01{kind}") for kind in ("01", "02"))
+"""The object identifiers in front of each private key of a PKCS12 store: plain, and encrypted."""
+
 
 class StoreKind(Enum):
     """The kind of a file, by its first bytes."""
@@ -64,11 +67,13 @@ class KeyEntry:
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """The content of a store."""
+    """The content of a store. `further_keys` are there and were not read: of a PKCS12 store the
+    library returns one key."""
 
     kind: StoreKind
     keys: tuple[KeyEntry, ...]
     trusted: tuple[Certificate, ...]
+    further_keys: int = 0
 
 
 def kind_of(content: bytes) -> StoreKind:
@@ -136,7 +141,8 @@ def _read_pkcs12(content: bytes, password: str | None) -> KeyStore:
     name = (found.cert.friendly_name or b"").decode(errors="replace")
     entry = KeyEntry(name, found.key, (found.cert.certificate, *issuers))
     trusted = tuple(each for each in others if each not in issuers)
-    return KeyStore(StoreKind.PKCS12, (entry,), trusted)
+    keys = sum(map(content.count, KEY_BAGS))
+    return KeyStore(StoreKind.PKCS12, (entry,), trusted, max(0, keys - 1))
 
 
 def _issuers(certificate: Certificate, others: list[Certificate]) -> tuple[Certificate, ...]:
@@ -235,6 +241,7 @@ def _read_certificate(reading: _Bytes, version: int) -> Certificate:
 
 def _read_key(protected: bytes, secret: bytes, alias: str) -> PrivateKeyTypes:
     """Return the key that JKS keeps with a chain of digests of the password."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
     algorithm, octets = _protected_parts(protected, alias)
@@ -252,7 +259,7 @@ def _read_key(protected: bytes, secret: bytes, alias: str) -> PrivateKeyTypes:
         raise ConfigurationError(f"key {alias} has a password of its own, which is not supported")
     try:
         return load_der_private_key(plain, None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigurationError(f"key {alias} cannot be read: {error}") from error
 
 
@@ -288,11 +295,11 @@ def own_pem(store: KeyStore) -> bytes:
     """
     from cryptography.hazmat.primitives import serialization
 
-    if len(store.keys) != 1:
+    count = len(store.keys) + store.further_keys
+    if count != 1:
         names = ", ".join(each.alias for each in store.keys) or "none"
-        raise ConfigurationError(
-            f"the store has {len(store.keys)} private keys ({names}); expected 1"
-        )
+        more = f" and {store.further_keys} more" if store.further_keys else ""
+        raise ConfigurationError(f"the store has {count} private keys ({names}{more}); expected 1")
     (entry,) = store.keys
     key = entry.key.private_bytes(
         serialization.Encoding.PEM,

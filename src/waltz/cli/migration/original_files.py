@@ -234,7 +234,11 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         text: str = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=math.inf)
         return text.rstrip("\n")
-    return json.dumps(value)
+    if isinstance(value, bool | int | None):
+        return json.dumps(value)
+    # Dates, and numbers that JSON does not have; inside a list nothing follows the value.
+    shown: str = yaml.safe_dump([value], default_flow_style=True, width=math.inf)
+    return shown.strip().removeprefix("[").removesuffix("]")
 
 
 def _on_one_line(text: str) -> str:

@@ -215,7 +215,7 @@ def _look_at_directories(found: Checkup, others: Sequence[Path], *, with_records
             named[path] = each.held_partitions(found.metadata)
     size = 0
     if with_records:
-        size = sum(each.stat().st_size for path in named for each in path.glob("*/*"))
+        size = sum(map(_size, (each for path in named for each in path.glob("*/*"))))
     with progress_bar("records", size) as progress:
         for path, held in named.items():
             minimum = next(
@@ -229,6 +229,14 @@ def _look_at_directories(found: Checkup, others: Sequence[Path], *, with_records
                 with_records=with_records,
                 progress=progress,
             )
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file, 0 if there is none: the original may be running, and remove it."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def shown(found: Checkup) -> Iterator[str]:

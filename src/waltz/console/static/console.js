@@ -103,6 +103,8 @@ function replaceRegion(name, html) {
 }
 
 let lastEvent = 0;
+// Milliseconds: something comes every second.
+const SILENCE = 8000;
 
 async function loadAnew() {
   const answer = await fetch(location.href);
@@ -131,7 +133,7 @@ function take(change) {
 }
 
 function lose() {
-  if (!stream || !lastEvent || Date.now() - lastEvent < 8000) return;
+  if (!stream || !lastEvent || Date.now() - lastEvent < SILENCE) return;
   stream.textContent = `The console has not answered for ${Math.round((Date.now() - lastEvent) / 1000)} s: what is shown is at least that old.`;
   stream.className = "lost";
 }
@@ -166,7 +168,7 @@ if (body) {
   const said = at("#tail-said");
   const pause = at("#pause");
   const withData = new URLSearchParams(location.search).get("data") === "1";
-  let shown = 0, skipped = 0, isPaused = false;
+  let shown = 0, skipped = 0, isPaused = false, wasCut = false;
   pause.hidden = false;
   pause.addEventListener("click", () => {
     isPaused = !isPaused;
@@ -181,8 +183,20 @@ if (body) {
   said.textContent = "Waiting for the first transaction.";
   const tail = new EventSource(`/tail/events${location.search}`);
   addEventListener("pagehide", () => tail.close());
+  // What comes until the browser has connected anew is neither shown nor counted.
+  const cut = () => {
+    wasCut = true;
+    said.textContent = "The console does not answer: what comes meanwhile is neither shown nor counted.";
+    said.className = "lost";
+  };
+  let heard = Date.now(), lastTrouble = "";
+  // A console that has too many tails says so, and ends the stream.
+  tail.onerror = () => lastTrouble || cut();
+  setInterval(() => Date.now() - heard > SILENCE && cut(), 1000);
   tail.onmessage = (event) => {
     const { rows, skipped: more, said: trouble } = JSON.parse(event.data);
+    heard = Date.now();
+    lastTrouble = trouble;
     skipped += more;
     if (isPaused) {
       skipped += rows.length;
@@ -202,7 +216,8 @@ if (body) {
       while (body.rows.length > ROWS) body.lastElementChild.remove();
     }
     const count = (value) => value.toLocaleString("en");
-    said.textContent = trouble || (shown || skipped ? `${count(shown)} shown, ${count(skipped)} skipped since this page was opened.` : "Waiting for the first transaction.");
+    const since = wasCut ? "since this page was opened, without those of the time in which the console did not answer." : "since this page was opened.";
+    said.textContent = trouble || (shown || skipped ? `${count(shown)} shown, ${count(skipped)} skipped ${since}` : "Waiting for the first transaction.");
     said.className = trouble ? "lost" : "quiet";
   };
 }
