@@ -153,10 +153,12 @@ OF_EXPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "src/waltz/access/policy_text.py:_RATE": (repeated("1"), framed("1", "B"), repeated("1/s")),
     "src/waltz/access/principals.py:_URI_START": (repeated("a"), repeated("a://")),
     "src/waltz/archive/archive_document.py:_ELEMENT": (),
+    "src/waltz/audit/audit_file.py:_NUMBER": (repeated("1"),),
     "src/waltz/audit/audit_verification.py:_END": (
         repeated(',"chain":"'), framed(',"chain":"', "0"), framed(',"chain":"', "0", '"}\n'),
     ),
     "src/waltz/cli/audit_reading.py:_OLDER": (repeated("1"),),
+    "src/waltz/cli/doctor/disk_checks.py:OCTAL": (repeated("\\"), repeated("\\04")),
     "src/waltz/archive/archive_target.py:_UNUSABLE": (repeated("a"),),
     "src/waltz/archive/archive_target.py:_without_secret": (repeated("?"), repeated("a")),
     "src/waltz/archive/manifest.py:_CUT_NAME": (repeated("a"), framed("a", ".")),

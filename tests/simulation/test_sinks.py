@@ -53,7 +53,10 @@ def test_the_command_says_what_it_has_run(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_command_names_the_seed_of_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    with SINK_BUGS[4].planted():
+    (planted,) = (
+        each for each in SINK_BUGS if each.name == "rows with the same content count as one"
+    )
+    with planted.planted():
         assert main(["--seed", "0", "--faults", "none"]) == 1
     assert "seed 0 none: missing in the log: " in capsys.readouterr().out
 
