@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -134,16 +133,11 @@ class _Json:
         click.echo(f"],\n{facts}}}")
 
     def _row(self, row: Row | None) -> dict[str, Any] | None:
+        from waltz.spark.pipelines.fold import json_value
+
         if row is None:
             return None
-        return dict(zip(self._columns, map(_in_json, row), strict=True))
-
-
-def _in_json(value: object) -> object:
-    """Return a value as JSON has it: no number there is infinite, so such a one is a text."""
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value.hex() if isinstance(value, bytes) else value
+        return dict(zip(self._columns, map(json_value, row), strict=True))
 
 
 def _text(value: object) -> str:

@@ -154,12 +154,12 @@ class TableDifference:
     def to_json(self) -> dict[str, Any]:
         return {
             "table": self.table,
-            "key": {name: _json(value) for name, value in self.key.items()},
+            "key": {name: json_value(value) for name, value in self.key.items()},
             "columns": [
                 {
                     "column": each.name,
-                    "expected": _json(each.expected),
-                    "found": _json(each.found),
+                    "expected": json_value(each.expected),
+                    "found": json_value(each.found),
                     "partition": each.partition_id,
                     "transaction": each.transaction_id,
                 }
@@ -171,7 +171,7 @@ class TableDifference:
         }
 
 
-def _json(value: StoredValue) -> int | float | str | None:
+def json_value(value: StoredValue) -> int | float | str | None:
     """Return a value for JSON, which has no bytes: these as hexadecimal digits; and no infinite
     numbers: these as texts."""
     if isinstance(value, float) and math.isinf(value):
