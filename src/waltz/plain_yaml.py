@@ -30,7 +30,7 @@ class PlainLoader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
-            # Whatever Python says of it: the 45th of a month, a number of 5,000 digits.
+            # Python has an error of its own for the 45th of a month and for 5,000 digits.
             raise yaml.MarkedYAMLError(
                 problem="a value is not of the form that it seems to have, such as a date or a"
                 " number; put text in quotes",

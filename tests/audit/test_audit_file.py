@@ -184,8 +184,8 @@ def test_what_is_written_after_a_fault_of_the_directory_is_there_after_a_power_c
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_file_whose_name_is_not_durable_is_gone_on_with_only_once_it_is(seed: int) -> None:
-    """As one leaves it that was ended between the file and the name."""
+def test_a_file_is_written_to_only_once_its_name_is_durable(seed: int) -> None:
+    """A process that ended before it synced the directory leaves such a file."""
     disk = SimulatedDisk(["/d"])
     disk.fault = fail_nth(DiskOperation.SYNC_DIRECTORY, 1)
     with pytest.raises(ConfigurationError, match="cannot write the audit log"):

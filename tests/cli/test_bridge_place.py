@@ -77,7 +77,7 @@ def test_the_status_of_a_bridge_that_has_not_begun_leaves_nothing_behind(tmp_pat
 
 
 def test_a_progress_that_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
-    """As when another user asks than the bridge's own."""
+    """Another user than the bridge's own may have no right to open the file."""
     file = configuration(tmp_path, "waltz://127.0.0.1:9", NOBODY)
     (tmp_path / "progress.json").mkdir()
     said = run_tool("bridge", "status", file)

@@ -64,7 +64,7 @@ def test_a_witness_that_was_named_must_have_cosigned_unless_fewer_will_do(proof:
 
 
 def test_a_proof_is_written_whole_or_not_at_all(proof: Path) -> None:
-    """What is there may be the only proof; and half of one says that the log is wrong."""
+    """The file may be the only copy of the proof, and half a proof says that the log is wrong."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = proof.read_text()
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as a disk that is full

@@ -138,7 +138,7 @@ def test_a_submit_that_is_cancelled_while_its_context_is_told_leaves_nothing_beh
     """UA-62: its room is free again, and no flush waits for it."""
 
     async def work(client: AsyncWaltzClient, recorder: Recorder) -> None:
-        contexts = [Slow() for _ in range(3)]  # as many as there is room for
+        contexts = [Slow() for _ in range(3)]  # the client has room for three
         for context in contexts:
             submitting = asyncio.create_task(client.submit(context))
             await until(context.is_told.is_set)

@@ -188,7 +188,7 @@ def test_what_waits_is_named_once_with_a_traceback_and_then_in_a_line_each(
         callbacks = Applying(open_engine())
         table = ParkedTable(callbacks.parked_table_name)
         skip(callbacks.engine, callbacks.table, table, 0, 1, "not ours")
-        # An attempt that has begun before still fails, and whoever waits is told so.
+        # An attempt that began before the skip still fails, and calls that wait are told.
         wait_until(lambda: client.blocked_partitions() == {}, "it is blocked for ever")
         assert client.wait_until_applied()[P0] == 6
         client.flush()

@@ -304,7 +304,7 @@ def test_the_live_tail_shows_rows_and_stops_while_paused(
 
 
 def test_a_live_tail_whose_console_is_gone_says_so(browser: Browser) -> None:
-    """What is counted is not all that came since the page was opened."""
+    """Its count lacks the transactions that came while the console did not answer."""
     with served(MadeUpCluster(large(), step=40)) as url:
         shown = Watched(browser, url, SIZES[0], "light")
         shown.open("/tail?partition=3")

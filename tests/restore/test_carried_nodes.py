@@ -90,7 +90,7 @@ def test_the_notes_of_others_are_kept_as_they_are() -> None:
 
 
 def test_a_note_that_refuses_already_is_not_said_to_have_been_at_a_batch() -> None:
-    """As a restore that was cut short, or another one later, finds it."""
+    """A restore that is resumed, and a second restore, find such a note."""
     once = carried_notes({"spark-q-0": note(7, p0=105)}, LASTS, "R1")
     again = carried_notes(once.nodes, LASTS, "R2")
     assert str(NO_BATCH) not in "".join(again.changes)

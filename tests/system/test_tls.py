@@ -148,7 +148,7 @@ def test_files_that_vanish_leave_what_was_read_and_are_taken_when_they_return(
 def test_files_that_could_not_be_opened_are_tried_again_though_they_look_the_same(
     tls_files: TlsFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever gives the process the right to read a file changes nothing in it."""
+    """`chmod` changes neither the time nor the size of a file."""
     monkeypatch.setattr(tls_module, "TLS_LOOK_SECONDS", 0.0)
     caplog.set_level("INFO", "waltz.system.tls")
     settings = tls_files.peer()

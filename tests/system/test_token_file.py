@@ -49,7 +49,7 @@ def test_the_file_is_read_again_and_a_fault_leaves_what_was_read(
 def test_a_file_that_could_not_be_opened_is_tried_again_though_it_looks_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever gives the process the right to read the file changes nothing in it."""
+    """`chmod` changes neither the time nor the size of a file."""
     monkeypatch.setattr(token_module, "TOKENS_LOOK_SECONDS", 0.0)
     path = tmp_path / "tokens.yaml"
     write(path, line_of("old", TOKEN))

@@ -78,7 +78,7 @@ class WaltzWriter(DataSourceArrowWriter):
         try:
             end_once(self._access, self._first)
         except WaltzError as error:
-            # Whatever notes are left, the write is what it is, and must not be told as failed.
+            # Notes that are left change no row: a write that succeeded is not told as failed.
             log.warning("sink_notes_left write=%s reason=%s", self._first.write_id, error)
 
 
